@@ -1,0 +1,52 @@
+# outbox: PGXS build of two libraries.  outbox is loaded by the server;
+# outbox_http, which alone links libcurl, only by the dispatcher.
+EXTENSION = outbox
+EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
+
+MODULE_big = outbox
+OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/common/*.c src/stage/*.c src/dispatch/*.c \
+	src/policy/*.c src/handler/*.c src/consume/*.c src/operate/*.c src/format/*.c)))
+HTTP_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/http/*.c)))
+
+DATA_built = sql/outbox--$(EXTVERSION).sql
+DATA = $(wildcard sql/upgrade/outbox--*--*.sql)
+
+REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/[a-z]*.sql)))
+REGRESS := $(filter-out outbox--%,$(REGRESS))
+REGRESS_OPTS = --inputdir=. --load-extension=outbox
+
+EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS)
+
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+PG_CPPFLAGS = -I$(srcdir)/src
+ifdef WERROR
+PG_CFLAGS += -Werror
+endif
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+all: outbox_http$(DLSUFFIX)
+
+sql/outbox--$(EXTVERSION).sql: sql/install/outbox.sql
+	cp $< $@
+
+# The HTTP library sees no header of the server.
+$(HTTP_OBJS): %.o: %.c
+	$(CC) $(CFLAGS) -I$(srcdir)/src $(shell pkg-config --cflags libcurl) -fPIC -c -o $@ $<
+
+outbox_http$(DLSUFFIX): $(HTTP_OBJS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $(HTTP_OBJS) $(shell pkg-config --libs libcurl)
+
+install: install-http
+install-http: outbox_http$(DLSUFFIX)
+	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)'
+	$(INSTALL_SHLIB) outbox_http$(DLSUFFIX) '$(DESTDIR)$(pkglibdir)/outbox_http$(DLSUFFIX)'
+uninstall: uninstall-http
+uninstall-http:
+	rm -f '$(DESTDIR)$(pkglibdir)/outbox_http$(DLSUFFIX)'
+.PHONY: install-http uninstall-http
+
+# Headers are few: rebuild everything when one of them changes.
+$(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)

@@ -1,0 +1,63 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.h
+ *		Acting as the extension's owner, and statements that are planned once.
+ *
+ * Promises: the one way to run SPI with the owner's rights and the one way
+ * to keep a plan.  Used by backends and by the dispatcher.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SESSION_H
+#define OUTBOX_SESSION_H
+
+#include "outbox.h"
+
+#include "executor/spi.h"
+
+/*
+ * A statement with its kept plan.  Declared static with sql, nargs and
+ * argtypes set; plan is filled in at first use and lives as long as the
+ * process.  The text qualifies every relation, function and operator
+ * (OPERATOR(pg_catalog.=)), because it runs under the caller's search_path.
+ */
+typedef struct OutboxPlan
+{
+	const char *sql;
+	int			nargs;
+	Oid			argtypes[24];
+	SPIPlanPtr	plan;
+} OutboxPlan;
+
+typedef struct OutboxSecurity
+{
+	Oid			user;
+	int			context;
+} OutboxSecurity;
+
+/*
+ * Switch to the owner of schema outbox.  Raises undefined_object with a hint
+ * if the extension is not installed in this database.  An error in between
+ * restores the caller's rights by the (sub)transaction's abort.
+ */
+extern void outbox_become_owner(OutboxSecurity *saved);
+extern void outbox_become_caller(const OutboxSecurity *saved);
+
+/* The kept plan of a statement.  Must be connected to SPI. */
+extern SPIPlanPtr outbox_plan(OutboxPlan *plan);
+
+/* Run it and raise unless SPI answers with expected (SPI_OK_...).  Returns SPI_processed. */
+extern uint64 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
+							 bool read_only, long count, int expected);
+
+/* OID of a relation in schema outbox, looked up by name.  Raises if it is missing and !missing_ok. */
+extern Oid	outbox_relation_oid(const char *name, bool missing_ok);
+
+/*
+ * Raise object_not_in_prerequisite_state if the installed SQL objects are
+ * not those this library was built for.  Cheap after the first call of a
+ * backend; rechecked when the extension changes.
+ */
+extern void outbox_check_sql_version(void);
+
+#endif							/* OUTBOX_SESSION_H */

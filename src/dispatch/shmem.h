@@ -1,0 +1,131 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.h
+ *		What the launcher, the dispatchers and the backends share.
+ *
+ * One OutboxShared for the server, with an OutboxDatabase for each database
+ * whose extension has been seen.  Nothing process-local is stored here:
+ * processes are named by pid and procno, never by pointer.
+ *
+ * Every process may read; who writes what is said at each field.  Without
+ * shared_preload_libraries there is no shared memory, outbox_shared is NULL
+ * and every function here says so by returning NULL or doing nothing.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SHMEM_H
+#define OUTBOX_SHMEM_H
+
+#include "outbox.h"
+
+#include "port/atomics.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+
+#define OUTBOX_RING_SIZE 1024
+#define OUTBOX_ERROR_LEN 256
+
+/* One stroke of the doorbell: what of one handler may have become due. */
+typedef enum OutboxRingKind
+{
+	OUTBOX_RING_DUE,			/* outstanding rows in [lo, hi] are new */
+	OUTBOX_RING_REREAD			/* rows in [lo, hi] changed: forget unsent copies, then read them */
+} OutboxRingKind;
+
+typedef struct OutboxRing
+{
+	int32		handler_id;
+	OutboxRingKind kind;
+	OutboxKey	lo;
+	OutboxKey	hi;
+} OutboxRing;
+
+/* What a dispatcher is doing, for outbox.dispatchers. */
+typedef enum OutboxDispatcherState
+{
+	OUTBOX_DISPATCHER_STOPPED,	/* nobody runs and nobody should */
+	OUTBOX_DISPATCHER_STARTING,
+	OUTBOX_DISPATCHER_RUNNING,
+	OUTBOX_DISPATCHER_DISABLED, /* outbox.enabled is off */
+	OUTBOX_DISPATCHER_HELD,		/* this database is a copy: outbox.adopt() */
+	OUTBOX_DISPATCHER_BARRED,	/* asked to leave by DROP DATABASE and the like */
+	OUTBOX_DISPATCHER_FAILED,	/* waits for its restart after an error */
+	OUTBOX_DISPATCHER_MISMATCH	/* library and SQL objects differ in version */
+} OutboxDispatcherState;
+
+typedef struct OutboxDatabase
+{
+	/* Written by the launcher (and by outbox_database_reserve), under OutboxShared.lock. */
+	Oid			dboid;			/* InvalidOid: free slot */
+
+	/* Written by the dispatcher that owns the slot, under mutex. */
+	slock_t		mutex;
+	pid_t		pid;			/* 0: no dispatcher */
+	int			procno;			/* whose latch to set; -1: none */
+	OutboxDispatcherState state;
+	TimestampTz since;
+	int			in_flight;
+	char		last_error[OUTBOX_ERROR_LEN];
+
+	/*
+	 * Who asked the dispatcher to leave (DROP DATABASE and the like); 0 if
+	 * nobody.  The bar falls when that backend's command ends, and counts
+	 * for nothing once that pid is no longer alive.  Under mutex.
+	 */
+	pid_t		barred_by;
+
+	/* The doorbell, under mutex: rung by committing backends, emptied by the dispatcher. */
+	int			nring;
+	OutboxRing	ring[OUTBOX_RING_SIZE];
+	bool		overflow;
+	TimestampTz overflow_due;	/* lowest due_at that did not fit */
+	bool		rescan;			/* somebody asks for a full rescan */
+
+	/* Bumped at commit by whoever changed a handler, its status or the installation. */
+	pg_atomic_uint32 handler_generation;
+
+	/* Set once the id generator has seen this database's highest message id. */
+	pg_atomic_uint32 ids_seeded;
+} OutboxDatabase;
+
+typedef struct OutboxShared
+{
+	LWLock	   *lock;			/* allocation of database slots */
+
+	slock_t		mutex;
+	pid_t		launcher_pid;
+	int			launcher_procno;	/* -1: none */
+	bool		launcher_rescan;	/* a database may have gained the extension */
+
+	/* The highest message id timestamp handed out, in the 60-bit unit of message_id.h. */
+	pg_atomic_uint64 last_id;
+
+	int			ndatabases;		/* outbox.max_databases at start */
+	OutboxDatabase databases[FLEXIBLE_ARRAY_MEMBER];
+} OutboxShared;
+
+extern OutboxShared *outbox_shared;
+
+/* Ask for shared memory (from _PG_init, in the postmaster) and set it up. */
+extern void outbox_shmem_init(void);
+
+/*
+ * This backend's database slot, or NULL when the library was not preloaded
+ * or the slots have run out.  Allocates one on first use, so it may take an
+ * LWLock: call it from stage() and friends, never from a commit callback.
+ */
+extern OutboxDatabase *outbox_my_database(void);
+
+/* The slot of a database if it has one, else NULL.  Takes the LWLock. */
+extern OutboxDatabase *outbox_find_database(Oid dboid);
+
+/* The slot of a database, allocated if need be; NULL when all are taken. */
+extern OutboxDatabase *outbox_reserve_database(Oid dboid);
+
+/* Give the slot of a dropped database back.  Launcher and utility hook only. */
+extern void outbox_release_database(Oid dboid);
+
+/* Set the latch of a process by procno; nothing happens for -1.  Never fails. */
+extern void outbox_set_latch(int procno);
+
+#endif							/* OUTBOX_SHMEM_H */

@@ -1,0 +1,62 @@
+/*-------------------------------------------------------------------------
+ *
+ * outbox.h
+ *		The words that every room shares: delivery states, keys, names.
+ *
+ * Promises: nothing here allocates, raises or keeps state. A constant that
+ * SQL also knows (a state number, the SQL version) is written here once and
+ * checked against the install script by a regression test.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_H
+#define OUTBOX_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "utils/uuid.h"
+
+/* The version of the SQL objects this library speaks to. */
+#define OUTBOX_SQL_VERSION "1.0"
+
+#define OUTBOX_SCHEMA "outbox"
+
+/*
+ * Delivery states as stored in outbox.delivery.state.  Everything below
+ * OUTBOX_DELIVERED is outstanding; the partial indexes and every statement
+ * that looks for outstanding rows say "state < 3" for that.
+ */
+typedef enum OutboxState
+{
+	OUTBOX_PENDING = 0,
+	OUTBOX_RETRYING = 1,
+	OUTBOX_LEASED = 2,
+	OUTBOX_DELIVERED = 3,
+	OUTBOX_DEAD = 4,
+	OUTBOX_CANCELLED = 5
+} OutboxState;
+
+/* Where a delivery stands in its handler's queue: the order lanes read in. */
+typedef struct OutboxKey
+{
+	TimestampTz due_at;
+	pg_uuid_t	id;
+} OutboxKey;
+
+/* The built-in handler that keeps messages nobody takes when outbox.unrouted = dead. */
+#define OUTBOX_UNROUTED_HANDLER 0
+
+/*
+ * Compare two queue keys the way the index (handler_id, due_at, message_id)
+ * does.  Returns less than, equal to or greater than zero.
+ */
+static inline int
+outbox_key_cmp(const OutboxKey *a, const OutboxKey *b)
+{
+	if (a->due_at != b->due_at)
+		return a->due_at < b->due_at ? -1 : 1;
+	return memcmp(a->id.data, b->id.data, UUID_LEN);
+}
+
+#endif							/* OUTBOX_H */

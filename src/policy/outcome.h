@@ -1,0 +1,67 @@
+/*-------------------------------------------------------------------------
+ *
+ * outcome.h
+ *		What an answer means: delivered, retry later, dead or cancelled.
+ *
+ * Pure functions: no SPI, no curl, no clock, no state.  Every process may
+ * call them; the dispatcher does for push, outbox.retry() and
+ * outbox.fail() do for pull.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_OUTCOME_H
+#define OUTBOX_OUTCOME_H
+
+#include "outbox.h"
+
+#define OUTBOX_CODE_LEN 64
+
+/* The retry policy of a handler, as its row says it.  Milliseconds throughout. */
+typedef struct OutboxRetryPolicy
+{
+	int			max_attempts;
+	int64		backoff_base;
+	int64		backoff_max;
+	double		jitter;			/* 0 to 1: the share of the delay that is random */
+	int			nbackoff;		/* explicit schedule; 0: base doubling to max */
+	const int64 *backoff;
+	int64		retry_after_max;
+	const struct OutboxRules *rules;	/* NULL: none */
+} OutboxRetryPolicy;
+
+/* What came back, in the terms of the outcome table. */
+typedef struct OutboxAnswer
+{
+	int			status;			/* HTTP status, 0 when there was none */
+	const char *failure;		/* NULL, or "timeout", "connect", "dns", "tls", "body", "blocked", "other" */
+	const char *retry_after;	/* header value, or NULL */
+	const char *outcome;		/* outbox-outcome header value, or NULL */
+} OutboxAnswer;
+
+/* What is to be done with the delivery, and with its lane. */
+typedef struct OutboxVerdict
+{
+	OutboxState state;			/* RETRYING, DELIVERED, DEAD or CANCELLED */
+	char		code[OUTBOX_CODE_LEN];	/* "404", "timeout", a receiver's code; "" when delivered */
+	int			streak;			/* how often this code came in a row, this one included */
+	int64		delay;			/* ms until the next attempt, when RETRYING */
+	int64		lane_wait;		/* ms the whole lane waits, 0: not at all */
+	bool		pause_handler;	/* 410: the receiver said stop */
+	bool		handler_failed; /* counts against the circuit breaker */
+} OutboxVerdict;
+
+/*
+ * Judge an answer.  attempt is the number of the attempt just made, counted
+ * from 1; spent is how many attempts of the present budget are used, this
+ * one included; last_code and last_streak are those of the attempt before.
+ * now_us (Unix microseconds) and random (0 <= random < 1) are passed in, so
+ * that the same arguments always give the same verdict.
+ */
+extern void outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer,
+						 int spent, const char *last_code, int last_streak,
+						 int64 now_us, double random, OutboxVerdict *verdict);
+
+/* The delay in ms after the spent-th failed attempt, before Retry-After and rules. */
+extern int64 outbox_backoff(const OutboxRetryPolicy *policy, int spent, double random);
+
+#endif							/* OUTBOX_OUTCOME_H */
