@@ -17,10 +17,15 @@
 #include "access/genam.h"
 #include "access/relscan.h"
 #include "access/xlog.h"
+#include "fmgr.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/tuplestore.h"
 
 #if PG_VERSION_NUM < 140000 || PG_VERSION_NUM >= 190000
 #error "outbox needs PostgreSQL 14 to 18"
@@ -29,6 +34,13 @@
 /* PostgreSQL 15 moved shared memory requests into a hook of their own. */
 #if PG_VERSION_NUM >= 150000
 #define OUTBOX_HAVE_SHMEM_REQUEST_HOOK 1
+#endif
+
+/* PostgreSQL 15 refuses unknown settings below a reserved prefix. */
+#if PG_VERSION_NUM >= 150000
+#define outbox_reserve_setting_prefix(prefix) MarkGUCPrefixReserved(prefix)
+#else
+#define outbox_reserve_setting_prefix(prefix) EmitWarningsOnPlaceholders(prefix)
 #endif
 
 /* PostgreSQL 17 names a backend by ProcNumber. */
@@ -58,6 +70,31 @@ outbox_create_wait_set(int nevents)
 	return CreateWaitEventSet(NULL, nevents);
 #else
 	return CreateWaitEventSet(TopMemoryContext, nevents);
+#endif
+}
+
+/* PostgreSQL 15 has one call that prepares a function to return a materialized set. */
+static inline void
+outbox_init_materialized_srf(FunctionCallInfo fcinfo)
+{
+#if PG_VERSION_NUM >= 150000
+	InitMaterializedSRF(fcinfo, 0);
+#else
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext oldcontext;
+	TupleDesc	desc;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) || !(rsinfo->allowedModes & SFRM_Materialize))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("set-valued function called in context that cannot accept a set")));
+	oldcontext = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	rsinfo->returnMode = SFRM_Materialize;
+	rsinfo->setResult = tuplestore_begin_heap(false, false, work_mem);
+	rsinfo->setDesc = CreateTupleDescCopy(desc);
+	MemoryContextSwitchTo(oldcontext);
 #endif
 }
 

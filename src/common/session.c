@@ -1,0 +1,199 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *		Acting as the extension's owner, and statements that are planned once.
+ *
+ * What is remembered here is per process and is looked up again whenever
+ * pg_extension or pg_namespace changes, so DROP EXTENSION and CREATE
+ * EXTENSION in one session leave nothing stale behind.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_namespace.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+#include "common/session.h"
+
+static bool callback_registered = false;
+static Oid	cached_namespace = InvalidOid;
+static Oid	cached_owner = InvalidOid;
+static bool version_checked = false;
+
+/* Schemas changed: whatever we knew of ours may be gone. */
+static void
+namespace_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	cached_namespace = InvalidOid;
+	cached_owner = InvalidOid;
+	version_checked = false;
+}
+
+/*
+ * pg_extension has no syscache to hang a callback on.  An update of the
+ * extension redefines functions, which pg_proc's syscache does tell.
+ */
+static void
+function_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	version_checked = false;
+}
+
+static void
+register_callbacks(void)
+{
+	if (callback_registered)
+		return;
+	CacheRegisterSyscacheCallback(NAMESPACEOID, namespace_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
+	callback_registered = true;
+}
+
+static void
+raise_not_installed(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("extension \"outbox\" is not installed in this database"),
+			 errhint("Run CREATE EXTENSION outbox.")));
+}
+
+static void
+load_namespace(void)
+{
+	HeapTuple	tuple;
+
+	register_callbacks();
+	if (OidIsValid(cached_namespace))
+		return;
+
+	tuple = SearchSysCache1(NAMESPACENAME, CStringGetDatum(OUTBOX_SCHEMA));
+	if (!HeapTupleIsValid(tuple))
+		raise_not_installed();
+	cached_owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+	cached_namespace = ((Form_pg_namespace) GETSTRUCT(tuple))->oid;
+	ReleaseSysCache(tuple);
+}
+
+void
+outbox_become_owner(OutboxSecurity *saved)
+{
+	load_namespace();
+	GetUserIdAndSecContext(&saved->user, &saved->context);
+	SetUserIdAndSecContext(cached_owner, saved->context | SECURITY_LOCAL_USERID_CHANGE);
+}
+
+void
+outbox_become_caller(const OutboxSecurity *saved)
+{
+	SetUserIdAndSecContext(saved->user, saved->context);
+}
+
+SPIPlanPtr
+outbox_plan(OutboxPlan *plan)
+{
+	if (plan->plan == NULL)
+	{
+		SPIPlanPtr	prepared = SPI_prepare(plan->sql, plan->nargs, plan->argtypes);
+
+		if (prepared == NULL)
+			elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+		if (SPI_keepplan(prepared) != 0)
+			elog(ERROR, "SPI_keepplan failed");
+		plan->plan = prepared;
+	}
+	return plan->plan;
+}
+
+uint64
+outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
+			   bool read_only, long count, int expected)
+{
+	int			rc = SPI_execute_plan(outbox_plan(plan), values, nulls, read_only, count);
+
+	if (rc != expected)
+		elog(ERROR, "unexpected result of a statement: %s", SPI_result_code_string(rc));
+	return SPI_processed;
+}
+
+Oid
+outbox_relation_oid(const char *name, bool missing_ok)
+{
+	Oid			relid;
+
+	register_callbacks();
+	if (!OidIsValid(cached_namespace))
+	{
+		if (missing_ok && !OidIsValid(get_namespace_oid(OUTBOX_SCHEMA, true)))
+			return InvalidOid;
+		load_namespace();
+	}
+	relid = get_relname_relid(name, cached_namespace);
+	if (!OidIsValid(relid) && !missing_ok)
+		raise_not_installed();
+	return relid;
+}
+
+/* The installed version, palloc'd; NULL if the extension is not installed. */
+static char *
+installed_version(void)
+{
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	char	   *version = NULL;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("outbox"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		datum = heap_getattr(tuple, Anum_pg_extension_extversion,
+										 RelationGetDescr(rel), &isnull);
+
+		if (!isnull)
+			version = TextDatumGetCString(datum);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return version;
+}
+
+void
+outbox_check_sql_version(void)
+{
+	char	   *version;
+
+	register_callbacks();
+	if (version_checked)
+		return;
+
+	version = installed_version();
+	if (version == NULL)
+		raise_not_installed();
+	if (strcmp(version, OUTBOX_SQL_VERSION) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("extension \"outbox\" has SQL objects of version %s but its library is version %s",
+						version, OUTBOX_SQL_VERSION),
+				 errhint("Run ALTER EXTENSION outbox UPDATE, or restart the server if the library was replaced while it ran.")));
+	pfree(version);
+	version_checked = true;
+}

@@ -1,0 +1,347 @@
+/*-------------------------------------------------------------------------
+ *
+ * doorbell.c
+ *		How a committing transaction tells the dispatcher what is new.
+ *
+ * A transaction's first few keys are kept exactly; beyond that, one range
+ * per handler.  A few exact keys matter to a long transaction that staged
+ * at its start and at its end: as a range they would make the dispatcher
+ * read everything settled in between.
+ *
+ * All memory is taken while the transaction runs.  At commit the notes are
+ * copied into the ring under a spinlock; when the ring is full a stroke is
+ * merged into one of the same handler, and failing that the overflow flag
+ * makes the dispatcher read again from the lowest key that did not fit.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/memutils.h"
+#include "utils/uuid.h"
+
+#include "compat.h"
+#include "dispatch/doorbell.h"
+
+#define MAX_EXACT_NOTES 16
+
+/* How many strokes are rung under one hold of the spinlock. */
+#define RING_SLICE 32
+
+/* The notes of the running transaction: exact ones first, then a range per handler. */
+static OutboxRing *notes = NULL;
+static int	nnotes = 0;
+static int	max_notes = 0;
+static int	nexact = 0;
+
+/* Where a handler's range is in notes, so that staging many messages stays linear. */
+typedef struct RangeEntry
+{
+	int32		handler_id;
+	char		status;
+	int			note;
+} RangeEntry;
+
+#define SH_PREFIX range
+#define SH_ELEMENT_TYPE RangeEntry
+#define SH_KEY_TYPE int32
+#define SH_KEY handler_id
+#define SH_HASH_KEY(tb, key) ((uint32) (key) * 2654435769u)
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static range_hash *ranges = NULL;
+
+static bool note_handlers = false;
+static bool note_launcher = false;
+static bool note_rescan = false;
+
+static OutboxRing *
+append_note(void)
+{
+	if (nnotes == max_notes)
+	{
+		int			size = max_notes == 0 ? 64 : max_notes * 2;
+
+		if (notes == NULL)
+			notes = MemoryContextAlloc(TopMemoryContext, sizeof(OutboxRing) * size);
+		else
+			notes = repalloc_huge(notes, sizeof(OutboxRing) * size);
+		max_notes = size;
+	}
+	return &notes[nnotes++];
+}
+
+static void
+widen(OutboxRing *ring, const OutboxKey *lo, const OutboxKey *hi)
+{
+	if (outbox_key_cmp(lo, &ring->lo) < 0)
+		ring->lo = *lo;
+	if (outbox_key_cmp(hi, &ring->hi) > 0)
+		ring->hi = *hi;
+}
+
+/* Find the note that covers a handler's range, or make one. */
+static void
+note_range(int32 handler_id, OutboxRingKind kind, const OutboxKey *key)
+{
+	RangeEntry *entry;
+	OutboxRing *note;
+	bool		found;
+
+	if (ranges == NULL)
+		ranges = range_create(TopMemoryContext, 64, NULL);
+
+	entry = range_lookup(ranges, handler_id);
+	if (entry != NULL)
+	{
+		note = &notes[entry->note];
+		widen(note, key, key);
+		/* Forgetting unsent copies and reading them again includes reading what is new. */
+		if (kind == OUTBOX_RING_REREAD)
+			note->kind = kind;
+		return;
+	}
+
+	note = append_note();
+	*note = (OutboxRing) {handler_id, kind, *key, *key};
+	entry = range_insert(ranges, handler_id, &found);
+	entry->note = nnotes - 1;
+}
+
+void
+outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
+					 TimestampTz due_at, const pg_uuid_t *id)
+{
+	OutboxKey	key = {due_at, *id};
+
+	if (outbox_my_database() == NULL)
+		return;
+
+	if (nexact < MAX_EXACT_NOTES)
+	{
+		OutboxRing *note = append_note();
+
+		*note = (OutboxRing) {handler_id, kind, key, key};
+		nexact++;
+		return;
+	}
+	note_range(handler_id, kind, &key);
+}
+
+void
+outbox_doorbell_note_handlers(void)
+{
+	if (outbox_my_database() != NULL)
+		note_handlers = true;
+}
+
+void
+outbox_doorbell_note_launcher(void)
+{
+	note_launcher = true;
+}
+
+void
+outbox_doorbell_note_rescan(void)
+{
+	if (outbox_my_database() != NULL)
+		note_rescan = true;
+}
+
+/* Put a stroke that does not fit where it loses least.  Caller holds the mutex. */
+static void
+ring_overflow(OutboxDatabase *db, const OutboxRing *ring)
+{
+	for (int i = db->nring - 1; i >= 0; i--)
+	{
+		OutboxRing *other = &db->ring[i];
+
+		if (other->handler_id == ring->handler_id && other->kind == ring->kind)
+		{
+			widen(other, &ring->lo, &ring->hi);
+			return;
+		}
+	}
+	if (!db->overflow || ring->lo.due_at < db->overflow_due)
+		db->overflow_due = ring->lo.due_at;
+	db->overflow = true;
+}
+
+static void
+ring_all(OutboxDatabase *db, const OutboxRing *ring, int n)
+{
+	int			done = 0;
+
+	while (done < n)
+	{
+		int			end = Min(n, done + RING_SLICE);
+
+		SpinLockAcquire(&db->mutex);
+		for (; done < end; done++)
+		{
+			if (db->nring < OUTBOX_RING_SIZE)
+				db->ring[db->nring++] = ring[done];
+			else
+				ring_overflow(db, &ring[done]);
+		}
+		SpinLockRelease(&db->mutex);
+	}
+}
+
+/* Set the latch of whoever dispatches this database, outside the mutex. */
+static void
+wake_dispatcher(OutboxDatabase *db)
+{
+	int			procno;
+
+	SpinLockAcquire(&db->mutex);
+	procno = db->procno;
+	SpinLockRelease(&db->mutex);
+	outbox_set_latch(procno);
+}
+
+static void
+wake_launcher(void)
+{
+	int			procno;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	outbox_shared->launcher_rescan = true;
+	procno = outbox_shared->launcher_procno;
+	SpinLockRelease(&outbox_shared->mutex);
+	outbox_set_latch(procno);
+}
+
+static void
+forget_notes(void)
+{
+	/* Clears the table in place; nothing is freed or allocated. */
+	if (nnotes > nexact && ranges != NULL)
+		range_reset(ranges);
+	nnotes = 0;
+	nexact = 0;
+	note_handlers = false;
+	note_launcher = false;
+	note_rescan = false;
+}
+
+void
+outbox_doorbell_at_commit(void)
+{
+	OutboxDatabase *db;
+
+	if (nnotes == 0 && !note_handlers && !note_launcher && !note_rescan)
+		return;
+
+	/* Whoever noted something for the dispatcher has looked its slot up, so this cannot lock. */
+	db = (nnotes > 0 || note_handlers || note_rescan) ? outbox_my_database() : NULL;
+	if (db != NULL)
+	{
+		if (note_handlers)
+			pg_atomic_fetch_add_u32(&db->handler_generation, 1);
+		if (note_rescan)
+		{
+			SpinLockAcquire(&db->mutex);
+			db->rescan = true;
+			SpinLockRelease(&db->mutex);
+		}
+		ring_all(db, notes, nnotes);
+		wake_dispatcher(db);
+	}
+	if (note_launcher && outbox_shared != NULL)
+		wake_launcher();
+	forget_notes();
+}
+
+void
+outbox_doorbell_at_abort(void)
+{
+	if (nnotes != 0 || note_handlers || note_launcher || note_rescan)
+		forget_notes();
+}
+
+void
+outbox_doorbell_at_prepare(void)
+{
+	/* The notes cannot travel with a prepared transaction; COMMIT PREPARED asks for a rescan. */
+	outbox_doorbell_at_abort();
+}
+
+void
+outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxRing *ring)
+{
+	ring_all(db, ring, 1);
+	wake_dispatcher(db);
+}
+
+int
+outbox_doorbell_empty(OutboxDatabase *db, OutboxRing *out,
+					  bool *overflow, TimestampTz *overflow_due, bool *rescan)
+{
+	int			n;
+
+	SpinLockAcquire(&db->mutex);
+	n = db->nring;
+	if (n > 0)
+		memcpy(out, db->ring, sizeof(OutboxRing) * n);
+	db->nring = 0;
+	*overflow = db->overflow;
+	*overflow_due = db->overflow_due;
+	*rescan = db->rescan;
+	db->overflow = false;
+	db->rescan = false;
+	SpinLockRelease(&db->mutex);
+	return n;
+}
+
+PG_FUNCTION_INFO_V1(outbox_sql_ring);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_handlers);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_rescan);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_launcher);
+
+/* outbox._ring(handler_id, kind, due_at, id) */
+Datum
+outbox_sql_ring(PG_FUNCTION_ARGS)
+{
+	int32		kind = PG_GETARG_INT32(1);
+
+	if (kind != OUTBOX_RING_DUE && kind != OUTBOX_RING_REREAD)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid kind of ring: %d", kind)));
+	outbox_doorbell_note(PG_GETARG_INT32(0), (OutboxRingKind) kind,
+						 PG_GETARG_TIMESTAMPTZ(2), PG_GETARG_UUID_P(3));
+	PG_RETURN_VOID();
+}
+
+/* outbox._ring_handlers() */
+Datum
+outbox_sql_ring_handlers(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_handlers();
+	PG_RETURN_VOID();
+}
+
+/* outbox._ring_rescan() */
+Datum
+outbox_sql_ring_rescan(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_rescan();
+	PG_RETURN_VOID();
+}
+
+/* outbox._ring_launcher() */
+Datum
+outbox_sql_ring_launcher(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_launcher();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,173 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.c
+ *		What the launcher, the dispatchers and the backends share.
+ *
+ * See shmem.h.  A slot is allocated under the LWLock and never moves; a
+ * backend remembers where its own database's slot is, because the slot of
+ * a database that somebody is connected to cannot be given back: DROP
+ * DATABASE waits for them to leave.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "dispatch/shmem.h"
+#include "guc.h"
+
+OutboxShared *outbox_shared = NULL;
+
+static OutboxDatabase *my_database = NULL;
+
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+#ifdef OUTBOX_HAVE_SHMEM_REQUEST_HOOK
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+#endif
+
+static Size
+shared_size(void)
+{
+	return add_size(offsetof(OutboxShared, databases),
+					mul_size(outbox_max_databases, sizeof(OutboxDatabase)));
+}
+
+static void
+request_shared_memory(void)
+{
+#ifdef OUTBOX_HAVE_SHMEM_REQUEST_HOOK
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+#endif
+	RequestAddinShmemSpace(shared_size());
+	RequestNamedLWLockTranche("outbox", 1);
+}
+
+static void
+init_database_slot(OutboxDatabase *db)
+{
+	memset(db, 0, sizeof(OutboxDatabase));
+	SpinLockInit(&db->mutex);
+	db->procno = -1;
+	pg_atomic_init_u32(&db->handler_generation, 1);
+	pg_atomic_init_u32(&db->ids_seeded, 0);
+}
+
+static void
+startup_shared_memory(void)
+{
+	bool		found;
+
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
+	if (!found)
+	{
+		memset(outbox_shared, 0, offsetof(OutboxShared, databases));
+		outbox_shared->lock = &(GetNamedLWLockTranche("outbox"))->lock;
+		SpinLockInit(&outbox_shared->mutex);
+		outbox_shared->launcher_procno = -1;
+		pg_atomic_init_u64(&outbox_shared->last_id, 0);
+		outbox_shared->ndatabases = outbox_max_databases;
+		for (int i = 0; i < outbox_max_databases; i++)
+			init_database_slot(&outbox_shared->databases[i]);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+outbox_shmem_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+#ifdef OUTBOX_HAVE_SHMEM_REQUEST_HOOK
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shared_memory;
+#else
+	request_shared_memory();
+#endif
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_shared_memory;
+}
+
+/* Caller holds the lock. */
+static OutboxDatabase *
+slot_of(Oid dboid)
+{
+	for (int i = 0; i < outbox_shared->ndatabases; i++)
+	{
+		if (outbox_shared->databases[i].dboid == dboid)
+			return &outbox_shared->databases[i];
+	}
+	return NULL;
+}
+
+OutboxDatabase *
+outbox_find_database(Oid dboid)
+{
+	OutboxDatabase *db;
+
+	if (outbox_shared == NULL)
+		return NULL;
+	LWLockAcquire(outbox_shared->lock, LW_SHARED);
+	db = slot_of(dboid);
+	LWLockRelease(outbox_shared->lock);
+	return db;
+}
+
+OutboxDatabase *
+outbox_reserve_database(Oid dboid)
+{
+	OutboxDatabase *db = outbox_find_database(dboid);
+
+	if (db != NULL || outbox_shared == NULL)
+		return db;
+
+	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
+	db = slot_of(dboid);
+	if (db == NULL && (db = slot_of(InvalidOid)) != NULL)
+	{
+		init_database_slot(db);
+		db->since = GetCurrentTimestamp();
+		db->dboid = dboid;
+	}
+	LWLockRelease(outbox_shared->lock);
+	return db;
+}
+
+void
+outbox_release_database(Oid dboid)
+{
+	OutboxDatabase *db;
+
+	if (outbox_shared == NULL)
+		return;
+	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
+	db = slot_of(dboid);
+	if (db != NULL && db->pid == 0)
+		init_database_slot(db);
+	LWLockRelease(outbox_shared->lock);
+}
+
+OutboxDatabase *
+outbox_my_database(void)
+{
+	if (my_database == NULL)
+		my_database = outbox_reserve_database(MyDatabaseId);
+	return my_database;
+}
+
+void
+outbox_set_latch(int procno)
+{
+	if (procno >= 0)
+		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
+}

@@ -1,0 +1,173 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.c
+ *		Defines the outbox.* settings.
+ *
+ * Settings that make sense for one database are PGC_SUSET rather than
+ * PGC_SIGHUP, because ALTER DATABASE ... SET refuses the latter; the
+ * dispatcher reads them when it starts and again at every reload.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "access/xact.h"
+#include "utils/guc.h"
+
+#include "compat.h"
+#include "guc.h"
+#include "outbox.h"
+
+bool		outbox_enabled = true;
+int			outbox_max_databases = 64;
+int			outbox_max_in_flight = 500;
+int			outbox_rescan_interval = 60000;
+int			outbox_settle_interval = 2;
+int			outbox_settle_synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
+int			outbox_max_payload_size = 256 * 1024;
+int			outbox_delivered_retention = 7 * 24 * 3600;
+int			outbox_dead_retention = 30 * 24 * 3600;
+int			outbox_prune_batch_size = 1000;
+int			outbox_unrouted = OUTBOX_UNROUTED_DELIVERED;
+int			outbox_log_attempts = OUTBOX_LOG_ATTEMPTS_FAILURES;
+int			outbox_transport = OUTBOX_TRANSPORT_AUTO;
+int			outbox_max_response_capture = 2048;
+char	   *outbox_blocked_networks = NULL;
+char	   *outbox_user_agent = NULL;
+
+static const struct config_enum_entry unrouted_options[] = {
+	{"delivered", OUTBOX_UNROUTED_DELIVERED, false},
+	{"dead", OUTBOX_UNROUTED_DEAD, false},
+	{"error", OUTBOX_UNROUTED_ERROR, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry log_attempts_options[] = {
+	{"failures", OUTBOX_LOG_ATTEMPTS_FAILURES, false},
+	{"all", OUTBOX_LOG_ATTEMPTS_ALL, false},
+	{"none", OUTBOX_LOG_ATTEMPTS_NONE, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry transport_options[] = {
+	{"auto", OUTBOX_TRANSPORT_AUTO, false},
+	{"curl", OUTBOX_TRANSPORT_CURL, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry synchronous_commit_options[] = {
+	{"off", SYNCHRONOUS_COMMIT_OFF, false},
+	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
+	{"remote_write", SYNCHRONOUS_COMMIT_REMOTE_WRITE, false},
+	{"on", SYNCHRONOUS_COMMIT_ON, false},
+	{"remote_apply", SYNCHRONOUS_COMMIT_REMOTE_APPLY, false},
+	{NULL, 0, false}
+};
+
+/* A user agent goes into every request as it is, so it must not carry a line end. */
+static bool
+check_user_agent(char **newval, void **extra, GucSource source)
+{
+	for (const char *c = *newval; *c; c++)
+	{
+		if ((unsigned char) *c < 0x20 || (unsigned char) *c > 0x7e)
+		{
+			GUC_check_errdetail("A user agent consists of printable ASCII characters.");
+			return false;
+		}
+	}
+	return true;
+}
+
+static void
+define_server_settings(void)
+{
+	/* Shared memory is laid out once, so this one needs the postmaster. */
+	if (process_shared_preload_libraries_in_progress)
+		DefineCustomIntVariable("outbox.max_databases",
+								"Databases of this server that can have an outbox.",
+								NULL, &outbox_max_databases, 64, 1, 10000,
+								PGC_POSTMASTER, 0, NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("outbox.enabled",
+							 "Deliver messages.",
+							 "When off, messages can be staged and claimed but nothing is sent.",
+							 &outbox_enabled, true, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.max_in_flight",
+							"Requests of one dispatcher that may be out at once.",
+							NULL, &outbox_max_in_flight, 500, 1, 10000,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.rescan_interval",
+							"Time between two looks at every outstanding delivery.",
+							"Catches what no doorbell told, such as rows put right by hand.",
+							&outbox_rescan_interval, 60000, 100, INT_MAX,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.settle_interval",
+							"Longest time an answer waits to be settled together with others.",
+							NULL, &outbox_settle_interval, 2, 0, 10000,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomEnumVariable("outbox.settle_synchronous_commit",
+							 "synchronous_commit of the transactions that settle deliveries.",
+							 NULL, &outbox_settle_synchronous_commit,
+							 SYNCHRONOUS_COMMIT_LOCAL_FLUSH, synchronous_commit_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.max_response_capture",
+							"Bytes of a failed attempt's response body that are kept.",
+							NULL, &outbox_max_response_capture, 2048, 0, 65536,
+							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	DefineCustomEnumVariable("outbox.transport",
+							 "What speaks HTTP: auto takes the faster one where it can, curl always libcurl transfers.",
+							 NULL, &outbox_transport,
+							 OUTBOX_TRANSPORT_AUTO, transport_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("outbox.user_agent",
+							   "The user-agent header of every request.",
+							   NULL, &outbox_user_agent, "outbox/" OUTBOX_SQL_VERSION,
+							   PGC_SUSET, 0, check_user_agent, NULL, NULL);
+	DefineCustomStringVariable("outbox.blocked_networks",
+							   "Networks that no request may go to.",
+							   "A comma-separated list of CIDR networks; private stands for every non-public one.",
+							   &outbox_blocked_networks, "",
+							   PGC_SUSET, 0, NULL, NULL, NULL);
+}
+
+static void
+define_database_settings(void)
+{
+	DefineCustomIntVariable("outbox.max_payload_size",
+							"Largest payload that can be staged, as JSON text.",
+							NULL, &outbox_max_payload_size, 256 * 1024, 1, 256 * 1024 * 1024,
+							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+	DefineCustomEnumVariable("outbox.unrouted",
+							 "What becomes of a message that no handler takes.",
+							 "delivered keeps it without a delivery, dead makes it a dead letter, error refuses it.",
+							 &outbox_unrouted, OUTBOX_UNROUTED_DELIVERED, unrouted_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("outbox.log_attempts",
+							 "Which attempts are logged in outbox.attempts.",
+							 NULL, &outbox_log_attempts,
+							 OUTBOX_LOG_ATTEMPTS_FAILURES, log_attempts_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.delivered_retention",
+							"Time a message is kept once all its deliveries are settled.",
+							NULL, &outbox_delivered_retention, 7 * 24 * 3600, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.dead_retention",
+							"Time a message with a dead or cancelled delivery is kept.",
+							NULL, &outbox_dead_retention, 30 * 24 * 3600, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.prune_batch_size",
+							"Messages that outbox.prune() removes in one statement.",
+							NULL, &outbox_prune_batch_size, 1000, 1, 10000,
+							PGC_SUSET, 0, NULL, NULL, NULL);
+}
+
+void
+outbox_define_settings(void)
+{
+	define_server_settings();
+	define_database_settings();
+	outbox_reserve_setting_prefix("outbox");
+}

@@ -1,0 +1,52 @@
+/*-------------------------------------------------------------------------
+ *
+ * changed.c
+ *		Triggers on the configuration tables: whoever changes a handler, and
+ *		however, every backend's routes and the dispatcher learn of it.
+ *
+ * Runs in the backend that makes the change.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+
+#include "dispatch/doorbell.h"
+
+PG_FUNCTION_INFO_V1(outbox_sql_handler_changed);
+PG_FUNCTION_INFO_V1(outbox_sql_status_changed);
+
+static void
+check_called_as_trigger(FunctionCallInfo fcinfo)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("must be called as trigger")));
+}
+
+/*
+ * outbox._handler_changed(): the relcache message is what invalidates the
+ * routes of every backend when this transaction commits.
+ */
+Datum
+outbox_sql_handler_changed(PG_FUNCTION_ARGS)
+{
+	check_called_as_trigger(fcinfo);
+	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	outbox_doorbell_note_handlers();
+	return PointerGetDatum(NULL);
+}
+
+/* outbox._status_changed(): routes do not depend on pauses and secrets, only the dispatcher does. */
+Datum
+outbox_sql_status_changed(PG_FUNCTION_ARGS)
+{
+	check_called_as_trigger(fcinfo);
+	outbox_doorbell_note_handlers();
+	return PointerGetDatum(NULL);
+}

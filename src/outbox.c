@@ -1,0 +1,57 @@
+/*-------------------------------------------------------------------------
+ *
+ * outbox.c
+ *		Loads the library: settings, shared memory, the transaction callback,
+ *		the launcher.
+ *
+ * Loaded by the postmaster through shared_preload_libraries; without that,
+ * loaded by each backend that calls a function of the extension, where
+ * staging and the SQL surface work but nothing is pushed.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+
+#include "compat.h"
+#include "dispatch/doorbell.h"
+#include "dispatch/shmem.h"
+#include "guc.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+/*
+ * The library's only transaction callback, registered once per process.
+ * What it calls at commit never fails; a parallel worker stages nothing.
+ */
+static void
+at_transaction_end(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			outbox_doorbell_at_commit();
+			break;
+		case XACT_EVENT_ABORT:
+			outbox_doorbell_at_abort();
+			break;
+		case XACT_EVENT_PREPARE:
+			outbox_doorbell_at_prepare();
+			break;
+		default:
+			break;
+	}
+}
+
+void
+_PG_init(void)
+{
+	outbox_define_settings();
+	outbox_shmem_init();
+	RegisterXactCallback(at_transaction_end, NULL);
+}
