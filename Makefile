@@ -15,7 +15,7 @@ REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/[a-z]*.sql)))
 REGRESS := $(filter-out outbox--%,$(REGRESS))
 REGRESS_OPTS = --inputdir=. --load-extension=outbox
 
-EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS)
+EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 PG_CPPFLAGS = -I$(srcdir)/src
@@ -47,6 +47,16 @@ uninstall: uninstall-http
 uninstall-http:
 	rm -f '$(DESTDIR)$(pkglibdir)/outbox_http$(DLSUFFIX)'
 .PHONY: install-http uninstall-http
+
+# Unit tests of the pure modules: programs that print TAP.  unit.mk says
+# which objects each of them links with.
+UNIT_TESTS = $(patsubst %.c,%,$(sort $(wildcard test/unit/*_test.c)))
+include test/unit/unit.mk
+$(UNIT_TESTS): %: %.c test/unit/tap.h
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -lpgcommon -lpgport -lm
+unit-check: $(UNIT_TESTS)
+	prove -e '' $(addprefix ./,$(UNIT_TESTS))
+.PHONY: unit-check
 
 # Headers are few: rebuild everything when one of them changes.
 $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)
