@@ -1,0 +1,77 @@
+-- Rules that every object of the extension keeps, whatever is added later.
+BEGIN;
+SELECT * FROM no_plan();
+
+SELECT has_schema('outbox');
+SELECT tables_are('outbox', ARRAY(
+	SELECT c.relname FROM pg_class c JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r'), 'every table in schema outbox belongs to the extension');
+
+-- What a dump must carry along.
+SELECT is_empty($$
+	SELECT c.relname
+	FROM pg_class c
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'S')
+		AND NOT c.oid = ANY (SELECT unnest(extconfig) FROM pg_extension WHERE extname = 'outbox')
+$$, 'every table and sequence is registered for pg_dump');
+
+-- pg_upgrade refuses a cluster that has one of these in a table.
+SELECT is_empty($$
+	SELECT c.relname, a.attname
+	FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped AND c.relkind = 'r'
+		AND a.atttypid IN ('regproc'::regtype, 'regprocedure'::regtype, 'regoper'::regtype, 'regoperator'::regtype,
+			'regconfig'::regtype, 'regdictionary'::regtype, 'regnamespace'::regtype, 'regcollation'::regtype, 'regclass'::regtype)
+$$, 'no column type that makes pg_upgrade refuse');
+
+SELECT is_empty($$
+	SELECT conrelid::regclass FROM pg_constraint WHERE contype = 'f' AND connamespace = 'outbox'::regnamespace
+$$, 'no foreign keys: they would lock configuration rows on every insert');
+
+SELECT is_empty($$
+	SELECT relname FROM pg_class
+	WHERE oid IN ('outbox.message'::regclass, 'outbox.delivery'::regclass)
+		AND NOT (reloptions @> '{vacuum_truncate=off}' AND array_to_string(reloptions, ' ') LIKE '%autovacuum_vacuum_scale_factor=0.02%')
+$$, 'the two big tables are vacuumed like queues');
+
+-- Every object says what it is.
+SELECT is_empty($$
+	SELECT p.oid::regprocedure FROM pg_proc p
+	WHERE p.pronamespace = 'outbox'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL
+$$, 'every function has a comment');
+SELECT is_empty($$
+	SELECT c.oid::regclass FROM pg_class c
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'v', 'm') AND obj_description(c.oid, 'pg_class') IS NULL
+$$, 'every table and view has a comment');
+
+-- One signature per name: untyped driver parameters make overloads ambiguous.
+SELECT is_empty($$
+	SELECT proname FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY proname HAVING count(*) > 1
+$$, 'one signature per name');
+
+-- Nothing for PUBLIC but the name of the schema.
+SELECT is_empty($$
+	SELECT p.oid::regprocedure
+	FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+	WHERE p.pronamespace = 'outbox'::regnamespace AND a.grantee = 0
+$$, 'PUBLIC may execute nothing');
+SELECT is_empty($$
+	SELECT c.oid::regclass
+	FROM pg_class c, aclexplode(c.relacl) a
+	WHERE c.relnamespace = 'outbox'::regnamespace AND a.grantee = 0
+$$, 'PUBLIC may read no table, view or sequence');
+
+-- Whoever acts with the owner's rights pins where names are looked up.
+SELECT is_empty($$
+	SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+	WHERE p.pronamespace = 'outbox'::regnamespace AND l.lanname IN ('sql', 'plpgsql')
+		AND (p.prosecdef OR l.lanname = 'plpgsql')
+		AND NOT coalesce(p.proconfig, '{}') && ARRAY['search_path=pg_catalog, pg_temp']
+$$, 'functions that act for the owner, and all PL/pgSQL, pin search_path');
+SELECT is_empty($$
+	SELECT p.oid::regprocedure FROM pg_proc p
+	WHERE p.pronamespace = 'outbox'::regnamespace AND p.provolatile = 'v' AND p.proparallel = 's'
+$$, 'nothing volatile claims to be parallel safe');
+
+SELECT * FROM finish();
+ROLLBACK;
