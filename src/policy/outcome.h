@@ -16,6 +16,9 @@
 
 #define OUTBOX_CODE_LEN 64
 
+/* The highest streak worth counting: what outbox.delivery.streak holds. */
+#define OUTBOX_STREAK_MAX 32767
+
 /* The retry policy of a handler, as its row says it.  Milliseconds throughout. */
 typedef struct OutboxRetryPolicy
 {
@@ -26,7 +29,7 @@ typedef struct OutboxRetryPolicy
 	int			nbackoff;		/* explicit schedule; 0: base doubling to max */
 	const int64 *backoff;
 	int64		retry_after_max;
-	const struct OutboxRules *rules;	/* NULL: none */
+	const struct OutboxRules *rules;	/* NULL: only the built-in ones */
 } OutboxRetryPolicy;
 
 /* What came back, in the terms of the outcome table. */
@@ -38,12 +41,30 @@ typedef struct OutboxAnswer
 	const char *outcome;		/* outbox-outcome header value, or NULL */
 } OutboxAnswer;
 
+/* What to do with a delivery: what a receiver may ask for and a rule may order. */
+typedef enum OutboxAction
+{
+	OUTBOX_ACTION_NONE,			/* nobody said */
+	OUTBOX_ACTION_OK,
+	OUTBOX_ACTION_RETRY,
+	OUTBOX_ACTION_FAIL,
+	OUTBOX_ACTION_CANCEL
+} OutboxAction;
+
+/* What a receiver or consumer said of one delivery, in so many words. */
+typedef struct OutboxSaid
+{
+	OutboxAction action;
+	char		code[OUTBOX_CODE_LEN];	/* "" when it named none */
+	int64		after;			/* ms it asks to be left alone, -1 when it did not say */
+} OutboxSaid;
+
 /* What is to be done with the delivery, and with its lane. */
 typedef struct OutboxVerdict
 {
 	OutboxState state;			/* RETRYING, DELIVERED, DEAD or CANCELLED */
 	char		code[OUTBOX_CODE_LEN];	/* "404", "timeout", a receiver's code; "" when delivered */
-	int			streak;			/* how often this code came in a row, this one included */
+	int			streak;			/* how often this code came in a row, this one included; 0 when delivered */
 	int64		delay;			/* ms until the next attempt, when RETRYING */
 	int64		lane_wait;		/* ms the whole lane waits, 0: not at all */
 	bool		pause_handler;	/* 410: the receiver said stop */
@@ -51,15 +72,27 @@ typedef struct OutboxVerdict
 } OutboxVerdict;
 
 /*
- * Judge an answer.  attempt is the number of the attempt just made, counted
- * from 1; spent is how many attempts of the present budget are used, this
- * one included; last_code and last_streak are those of the attempt before.
- * now_us (Unix microseconds) and random (0 <= random < 1) are passed in, so
- * that the same arguments always give the same verdict.
+ * Judge an answer.  spent is how many attempts of the present budget are
+ * used, the one just made included; last_code and last_streak are those of
+ * the attempt before (NULL or "" and 0 when there was none).  now_us (Unix
+ * microseconds) and random (0 <= random < 1) are passed in, so that the same
+ * arguments always give the same verdict.
+ *
+ * What the receiver says in outbox-outcome wins over the status, and a rule
+ * of the handler wins over both.
  */
 extern void outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer,
 						 int spent, const char *last_code, int last_streak,
 						 int64 now_us, double random, OutboxVerdict *verdict);
+
+/*
+ * The same for an outcome that did not come as an HTTP answer: a pull
+ * consumer's retry() or fail(), a failed on_settle hook.  A missing code
+ * becomes "retry", "failed" or "cancelled".
+ */
+extern void outbox_judge_said(const OutboxRetryPolicy *policy, const OutboxSaid *said,
+							  int spent, const char *last_code, int last_streak,
+							  double random, OutboxVerdict *verdict);
 
 /* The delay in ms after the spent-th failed attempt, before Retry-After and rules. */
 extern int64 outbox_backoff(const OutboxRetryPolicy *policy, int spent, double random);

@@ -1,0 +1,276 @@
+/*-------------------------------------------------------------------------
+ *
+ * outcome.c
+ *		The outcome table, and the delay before the next attempt.
+ *
+ * Promises: see outcome.h.  Pure; any process.
+ *
+ * A verdict is made in three steps: what the answer means by itself (the
+ * table, or what the receiver said in outbox-outcome), what the handler's
+ * rules make of that, and, if it is to be retried, whether the budget allows
+ * another attempt and when.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "policy/answer_headers.h"
+#include "policy/outcome.h"
+#include "policy/rules.h"
+
+/* What an answer means before rules and budget have their say. */
+typedef struct Meaning
+{
+	OutboxAction action;
+	char		code[OUTBOX_CODE_LEN];
+	bool		handler_failed; /* if it is retried: the handler's fault, not the message's */
+	bool		stop;			/* the receiver wants no more of this handler's messages */
+	int64		after;			/* ms the receiver named for this delivery, -1: none */
+	int64		at_least;		/* ms the receiver asks everybody to wait, -1: none */
+} Meaning;
+
+/*
+ * A share of the delay is random, so that messages which failed together do
+ * not come back together; it only shortens, so that a cap stays one.
+ */
+static int64
+apply_jitter(int64 delay, double jitter, double random)
+{
+	double		kept;
+
+	if (!(jitter > 0))
+		return delay;
+	kept = 1.0 - Min(jitter, 1.0) * (1.0 - random);
+	return (int64) ((double) delay * kept);
+}
+
+/* base doubled spent - 1 times, but no further than max. */
+static int64
+doubled(int64 base, int64 max, int spent)
+{
+	int64		delay = base;
+
+	for (int i = 1; i < spent && delay > 0 && delay < max; i++)
+		delay = delay > max / 2 ? max : delay * 2;
+	return Min(delay, max);
+}
+
+static int64
+capped_backoff(const OutboxRetryPolicy *policy, int spent, int64 cap, double random)
+{
+	int64		delay;
+
+	if (policy->nbackoff > 0)
+	{
+		int			step = Min(Max(spent, 1), policy->nbackoff) - 1;
+
+		delay = policy->backoff[step];
+		if (cap != OUTBOX_RULE_UNSET)
+			delay = Min(delay, cap);
+	}
+	else
+		delay = doubled(policy->backoff_base,
+						cap != OUTBOX_RULE_UNSET ? cap : policy->backoff_max, spent);
+
+	return apply_jitter(Max(delay, 0), policy->jitter, random);
+}
+
+int64
+outbox_backoff(const OutboxRetryPolicy *policy, int spent, double random)
+{
+	return capped_backoff(policy, spent, OUTBOX_RULE_UNSET, random);
+}
+
+/*
+ * Statuses below 500 that say something of the handler, whatever the message
+ * was: it moved, it wants other credentials, it is not there.  The breaker
+ * counts them like a server's own failure.
+ */
+static bool
+status_is_handlers_fault(int status)
+{
+	switch (status)
+	{
+		case 401:
+		case 403:
+		case 404:
+		case 405:
+		case 407:
+		case 408:
+			return true;
+		default:
+			return status < 200 || (status >= 300 && status < 400) || status >= 500;
+	}
+}
+
+/* The outcome table, read by status. */
+static void
+mean_status(int status, Meaning *meaning)
+{
+	snprintf(meaning->code, sizeof(meaning->code), "%d", status);
+	if (status >= 200 && status < 300)
+		meaning->action = OUTBOX_ACTION_OK;
+	else if (status == 410)
+	{
+		meaning->action = OUTBOX_ACTION_FAIL;
+		meaning->stop = true;
+	}
+	else
+	{
+		meaning->action = OUTBOX_ACTION_RETRY;
+		meaning->handler_failed = status_is_handlers_fault(status);
+	}
+}
+
+static void
+mean_said(const OutboxSaid *said, Meaning *meaning)
+{
+	const char *code = said->code;
+
+	if (code[0] == '\0')
+	{
+		code = said->action == OUTBOX_ACTION_RETRY ? "retry" :
+			said->action == OUTBOX_ACTION_FAIL ? "failed" :
+			said->action == OUTBOX_ACTION_CANCEL ? "cancelled" : "ok";
+	}
+	strlcpy(meaning->code, code, sizeof(meaning->code));
+	meaning->action = said->action;
+	meaning->after = said->after;
+}
+
+static void
+mean_answer(const OutboxAnswer *answer, int64 now_us, Meaning *meaning)
+{
+	OutboxSaid	said;
+
+	if (answer->failure != NULL || answer->status <= 0)
+	{
+		/* Headers of an answer that never was complete count for nothing. */
+		strlcpy(meaning->code, answer->failure ? answer->failure : "other",
+				sizeof(meaning->code));
+		meaning->action = OUTBOX_ACTION_RETRY;
+		meaning->handler_failed = true;
+		return;
+	}
+
+	if (outbox_parse_outcome(answer->outcome, &said))
+		mean_said(&said, meaning);
+	else
+		mean_status(answer->status, meaning);
+	meaning->at_least = outbox_parse_retry_after(answer->retry_after, now_us);
+}
+
+/* Let the handler's rules overrule the action.  A rule knows what it does: 410 no longer pauses. */
+static void
+overrule(const OutboxRule *rule, Meaning *meaning)
+{
+	if (rule->action == OUTBOX_ACTION_NONE)
+		return;
+	meaning->action = rule->action;
+	meaning->stop = false;
+}
+
+static bool
+budget_is_spent(const OutboxRetryPolicy *policy, const OutboxRule *rule, int spent, int streak)
+{
+	int			max_attempts = rule->max_attempts;
+
+	if (max_attempts == OUTBOX_RULE_UNSET)
+		max_attempts = policy->max_attempts;
+	return (max_attempts != OUTBOX_RULE_UNLIMITED && spent >= max_attempts) ||
+		(rule->streak > OUTBOX_RULE_UNLIMITED && streak >= rule->streak);
+}
+
+/* How long to wait, given that there is to be another attempt. */
+static int64
+retry_delay(const OutboxRetryPolicy *policy, const OutboxRule *rule, const Meaning *meaning,
+			int spent, double random)
+{
+	int64		delay;
+
+	/* "after" is meant for this very delivery, so it replaces the backoff. */
+	if (meaning->after >= 0)
+		return Min(meaning->after, policy->retry_after_max);
+
+	delay = capped_backoff(policy, spent, rule->backoff_max, random);
+	if (meaning->at_least >= 0)
+		delay = Max(delay, Min(meaning->at_least, policy->retry_after_max));
+	return delay;
+}
+
+static void
+decide(const OutboxRetryPolicy *policy, Meaning *meaning, int spent,
+	   const char *last_code, int last_streak, double random, OutboxVerdict *verdict)
+{
+	OutboxRule	rule;
+
+	outbox_rules_match(policy->rules, meaning->code, meaning->action == OUTBOX_ACTION_OK,
+					   &rule);
+	overrule(&rule, meaning);
+
+	if (meaning->action == OUTBOX_ACTION_OK)
+	{
+		verdict->state = OUTBOX_DELIVERED;
+		return;
+	}
+
+	strlcpy(verdict->code, meaning->code, sizeof(verdict->code));
+	verdict->streak = 1;
+	if (last_code != NULL && strcmp(last_code, meaning->code) == 0 && last_streak > 0)
+		verdict->streak = Min(last_streak, OUTBOX_STREAK_MAX - 1) + 1;
+	verdict->pause_handler = meaning->stop;
+
+	if (meaning->action == OUTBOX_ACTION_FAIL)
+		verdict->state = OUTBOX_DEAD;
+	else if (meaning->action == OUTBOX_ACTION_CANCEL)
+		verdict->state = OUTBOX_CANCELLED;
+	else
+	{
+		verdict->handler_failed = meaning->handler_failed;
+		if (budget_is_spent(policy, &rule, spent, verdict->streak))
+			verdict->state = rule.on_exhaustion == OUTBOX_CANCELLED ?
+				OUTBOX_CANCELLED : OUTBOX_DEAD;
+		else
+		{
+			verdict->state = OUTBOX_RETRYING;
+			verdict->delay = retry_delay(policy, &rule, meaning, spent, random);
+		}
+	}
+}
+
+/*
+ * 429 and 503 speak for the whole receiver, so everything of the lane waits
+ * as long as they ask.
+ */
+static int64
+lane_wait(const OutboxRetryPolicy *policy, const OutboxAnswer *answer, const Meaning *meaning)
+{
+	if (answer->failure != NULL || (answer->status != 429 && answer->status != 503))
+		return 0;
+	return Min(Max(Max(meaning->at_least, meaning->after), 0), policy->retry_after_max);
+}
+
+void
+outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer, int spent,
+			 const char *last_code, int last_streak, int64 now_us, double random,
+			 OutboxVerdict *verdict)
+{
+	Meaning		meaning = {.after = -1, .at_least = -1};
+
+	memset(verdict, 0, sizeof(*verdict));
+	mean_answer(answer, now_us, &meaning);
+	verdict->lane_wait = lane_wait(policy, answer, &meaning);
+	decide(policy, &meaning, spent, last_code, last_streak, random, verdict);
+}
+
+void
+outbox_judge_said(const OutboxRetryPolicy *policy, const OutboxSaid *said, int spent,
+				  const char *last_code, int last_streak, double random,
+				  OutboxVerdict *verdict)
+{
+	Meaning		meaning = {.after = -1, .at_least = -1};
+
+	memset(verdict, 0, sizeof(*verdict));
+	mean_said(said, &meaning);
+	decide(policy, &meaning, spent, last_code, last_streak, random, verdict);
+}
