@@ -1,0 +1,200 @@
+# A PostgreSQL server for tests of outbox: PostgreSQL::Test::Cluster with the
+# library preloaded, settings that suit a test, and a few words for what such
+# tests do all the time.
+#
+#   my $node = OutboxCluster->create('main');     # running, extension made
+#   $node->handler('h', ['a.*'], $receiver->url('/h'), max_attempts => 3);
+#   my $id = $node->stage('a.b', '{"n":1}');
+#   $node->wait_for("SELECT state FROM outbox.deliveries", 'delivered');
+#
+# Nothing here sleeps for a fixed time: waiting is on a condition.
+package OutboxCluster;
+
+use strict;
+use warnings;
+
+use parent 'PostgreSQL::Test::Cluster';
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep time);
+
+# Options: preload (default 1), conf (text for postgresql.conf), init (hash
+# for init()), start (default 1), extension (default 1: CREATE EXTENSION in
+# database postgres).
+sub create
+{
+	my ($class, $name, %options) = @_;
+	my $node = $class->new($name);
+	$node->init(%{ $options{init} || {} });
+	$node->append_conf('postgresql.conf', <<"END");
+log_statement = none
+log_min_messages = info
+max_connections = 60
+max_worker_processes = 24
+shared_buffers = 64MB
+min_wal_size = 80MB
+max_wal_size = 1GB
+restart_after_crash = on
+END
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'") if $options{preload} // 1;
+	$node->append_conf('postgresql.conf', $options{conf}) if defined $options{conf};
+	if ($options{start} // 1)
+	{
+		$node->start;
+		$node->extension('postgres') if $options{extension} // 1;
+	}
+	return $node;
+}
+
+# CREATE EXTENSION in a database, which is created first unless it is postgres.
+sub extension
+{
+	my ($self, $database) = @_;
+	$self->safe_psql('postgres', "CREATE DATABASE \"$database\"") unless $database eq 'postgres';
+	$self->safe_psql($database, 'SET client_min_messages = warning; CREATE EXTENSION outbox');
+	return;
+}
+
+# Run SQL in database postgres, or in the one named last.
+sub sql
+{
+	my ($self, $sql, $database) = @_;
+	return $self->safe_psql($database // 'postgres', $sql);
+}
+
+# Run SQL that has to fail; returns the whole error text with its SQLSTATE.
+sub sql_error
+{
+	my ($self, $sql, $database) = @_;
+	my ($status, $out, $error) = $self->psql($database // 'postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	return $status == 0 ? "no error, but: $out" : $error;
+}
+
+sub quote
+{
+	my ($self, $text) = @_;
+	return 'NULL' unless defined $text;
+	$text =~ s/'/''/g;
+	$text =~ s/\\/\\\\/g;
+	return $text =~ /\\/ ? "E'$text'" : "'$text'";
+}
+
+# outbox.create_handler() with options by name; a value that is a reference
+# to a string is SQL as it stands.
+sub handler
+{
+	my ($self, $name, $topics, $url, %options) = @_;
+	my $database = delete $options{database};
+	my $topic_list = join ', ', map { $self->quote($_) } @$topics;
+	my $arguments = join '', map { ", $_ => " . (ref $options{$_} ? ${ $options{$_} } : $self->quote($options{$_})) } sort keys %options;
+	return $self->sql(
+		'SELECT outbox.create_handler(' . $self->quote($name) . ", ARRAY[$topic_list]::text[], " . $self->quote($url) . "$arguments)",
+		$database);
+}
+
+# Stage one message and commit; returns its id.
+sub stage
+{
+	my ($self, $topic, $payload, %options) = @_;
+	my $database = delete $options{database};
+	my $arguments = join '', map { ", $_ => " . (ref $options{$_} ? ${ $options{$_} } : $self->quote($options{$_})) } sort keys %options;
+	return $self->sql('SELECT outbox.stage(' . $self->quote($topic) . ', ' . $self->quote($payload // '{}') . "::jsonb$arguments)", $database);
+}
+
+# Wait until a query gives a result (default t); a test of its own.
+sub wait_for
+{
+	my ($self, $sql, $expected, $name, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $done = $self->wait_until($sql, $expected, $database);
+	ok($done, $name // "came about: $sql");
+	$self->explain_outbox($database) unless $done;
+	return $done;
+}
+
+# The same without being a test: true when it came about.
+sub wait_until
+{
+	my ($self, $sql, $expected, $database) = @_;
+	$database //= 'postgres';
+	$expected //= 't';
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my ($status, $out, $error);
+	while (1)
+	{
+		($status, $out, $error) = $self->psql($database, $sql);
+		return 1 if $status == 0 && $out eq $expected;
+		last if time > $end;
+		usleep(20_000);
+	}
+	diag("waited for: $sql\nexpected: $expected\nlast answer: " . ($out // '') . ' ' . ($error // ''));
+	return 0;
+}
+
+# Wait until code returns true.
+sub wait_while_not
+{
+	my ($self, $code, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my $done;
+	usleep(20_000) until ($done = $code->()) || time > $end;
+	ok($done, $name);
+	$self->explain_outbox unless $done;
+	return $done;
+}
+
+# Everything outstanding has been settled, in states like "delivered 3".
+sub wait_for_states
+{
+	my ($self, $expected, $name, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return $self->wait_for(
+		"SELECT coalesce(string_agg(state || ' ' || n, ', ' ORDER BY state), 'none') FROM (SELECT state, count(*) AS n FROM outbox.deliveries GROUP BY state) AS s",
+		$expected, $name // "deliveries are: $expected", $database);
+}
+
+sub dispatcher_pid
+{
+	my ($self, $database) = @_;
+	return $self->sql('SELECT pid FROM outbox.dispatchers WHERE database = ' . $self->quote($database // 'postgres'));
+}
+
+# Wait until a dispatcher runs there (and is not the one given); its pid.
+sub wait_for_dispatcher
+{
+	my ($self, $database, $not) = @_;
+	$database //= 'postgres';
+	$not //= 0;
+	$self->wait_until(
+		"SELECT count(*) = 1 FROM outbox.dispatchers WHERE database = "
+		  . $self->quote($database)
+		  . " AND state = 'running' AND pid IS NOT NULL AND pid <> $not");
+	return $self->dispatcher_pid($database);
+}
+
+# What one wants to see when a test did not get what it waited for.
+sub explain_outbox
+{
+	my ($self, $database) = @_;
+	foreach my $sql (
+		'SELECT * FROM outbox.dispatchers',
+		'SELECT handler, state, count(*), min(due_at), max(attempts), max(error) FROM outbox.deliveries GROUP BY 1, 2',
+		"SELECT pid, backend_type, state, wait_event, query FROM pg_stat_activity WHERE backend_type LIKE '%outbox%'")
+	{
+		my (undef, $out, $error) = $self->psql($database // 'postgres', $sql);
+		diag("$sql\n" . ($out // '') . ($error // ''));
+	}
+	return;
+}
+
+# Everything the server logged so far.
+sub log_text
+{
+	my $self = shift;
+	return slurp_file($self->logfile);
+}
+
+1;
