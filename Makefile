@@ -15,7 +15,7 @@ REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/[a-z]*.sql)))
 REGRESS := $(filter-out outbox--%,$(REGRESS))
 REGRESS_OPTS = --inputdir=. --load-extension=outbox
 
-EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS)
+EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS) $(UNIT_MODULE)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 PG_CPPFLAGS = -I$(srcdir)/src
@@ -26,6 +26,11 @@ endif
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
+
+# Ed25519 signatures are OpenSSL's, where the server has it.
+ifeq ($(with_ssl),openssl)
+SHLIB_LINK += -lcrypto
+endif
 
 all: outbox_http$(DLSUFFIX)
 
@@ -54,9 +59,16 @@ UNIT_TESTS = $(patsubst %.c,%,$(sort $(wildcard test/unit/*_test.c)))
 include test/unit/unit.mk
 $(UNIT_TESTS): %: %.c test/unit/tap.h
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -lpgcommon -lpgport -lm
+
+# Modules that need a backend are tested through a library that test/t builds and loads.
+UNIT_MODULE = test/unit/server/outbox_unit$(DLSUFFIX)
+$(UNIT_MODULE): test/unit/server/outbox_unit.c $(filter src/format/%.o src/policy/%.o,$(OBJS))
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -o $@ $^ $(LDFLAGS) $(SHLIB_LINK)
+unit-module: $(UNIT_MODULE)
+
 unit-check: $(UNIT_TESTS)
 	prove -e '' $(addprefix ./,$(UNIT_TESTS))
-.PHONY: unit-check
+.PHONY: unit-check unit-module
 
 # Headers are few: rebuild everything when one of them changes.
 $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)

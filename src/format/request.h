@@ -1,0 +1,105 @@
+/*-------------------------------------------------------------------------
+ *
+ * request.h
+ *		From messages to what is sent: body and header lines.
+ *
+ * A handler's settings are turned into an OutboxRequestForm once; each
+ * request is then written with it.  Neither SPI nor curl; the dispatcher is
+ * the caller, tests are others.
+ *
+ * Writing may raise: out of memory, or a character that UTF-8 does not have
+ * in a database of another encoding (where it also needs a transaction, see
+ * encode.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_REQUEST_H
+#define OUTBOX_REQUEST_H
+
+#include "lib/stringinfo.h"
+
+#include "format/message.h"
+#include "format/signature.h"
+
+typedef enum OutboxFormat
+{
+	OUTBOX_FORMAT_RAW,			/* the body is the payload */
+	OUTBOX_FORMAT_ENVELOPE,		/* {"id","type","timestamp",...,"data"} */
+	OUTBOX_FORMAT_CLOUDEVENTS,	/* structured mode */
+	OUTBOX_FORMAT_CLOUDEVENTS_BINARY	/* attributes in ce- headers, the body is the payload */
+} OutboxFormat;
+
+/* The format of that name ("raw", "cloudevents-binary", ...).  False if there is none. */
+extern bool outbox_format_by_name(const char *name, OutboxFormat *format);
+
+/* What a handler says of its requests. */
+typedef struct OutboxRequestOptions
+{
+	const char *handler;		/* its name */
+	OutboxFormat format;
+	bool		batch;			/* batch_size > 1: the body is always an array */
+	const char *source;			/* where CloudEvents come from, a URI reference; NULL: /outbox */
+	const char *user_agent;
+	const char *authorization;	/* value of the header of that name, or NULL */
+	const Jsonb *headers;		/* the handler's own, or NULL */
+	int			nsecrets;		/* signing secrets, newest first */
+	const OutboxSecret *secrets;
+} OutboxRequestOptions;
+
+/*
+ * What all requests of one handler share.  Everything it points to lies in
+ * the memory context in which it was made.
+ */
+typedef struct OutboxRequestForm
+{
+	OutboxFormat format;
+	bool		batch;
+	const char *source;
+	OutboxSigner *signer;		/* NULL: requests are not signed */
+
+	/* "name: value" lines for HttpTarget */
+	const char **headers;
+	int			nheaders;
+} OutboxRequestForm;
+
+/* Copies what it needs.  Raises for a secret that is none. */
+extern OutboxRequestForm *outbox_request_form(const OutboxRequestOptions *options);
+
+/* One message and the number of the attempt about to be made. */
+typedef struct OutboxRequestItem
+{
+	const OutboxMessage *message;
+	int			attempt;
+} OutboxRequestItem;
+
+/*
+ * A request as the transport takes it.  Zero it before its first use; after
+ * that it may be written again and again, reusing its memory.  body may
+ * point into the message, which must stay as long as the request.
+ */
+typedef struct OutboxRequest
+{
+	const char **headers;		/* "name: value" lines of this request */
+	int			nheaders;
+	const char *body;
+	size_t		body_len;
+
+	/* private */
+	StringInfoData buffer;		/* data is NULL before the first use */
+	int			max_headers;
+} OutboxRequest;
+
+/*
+ * Write the request for nitems messages: one, unless the form is for
+ * batches.  now goes into webhook-timestamp.
+ */
+extern void outbox_request_write(OutboxRequest *request, const OutboxRequestForm *form,
+								 const OutboxRequestItem *items, int nitems, TimestampTz now);
+
+/* Give its memory back.  It may be written again. */
+extern void outbox_request_free(OutboxRequest *request);
+
+/* The id that a batch goes by: the same for the same messages in the same order. */
+extern void outbox_batch_id(const OutboxRequestItem *items, int nitems, pg_uuid_t *id);
+
+#endif							/* OUTBOX_REQUEST_H */

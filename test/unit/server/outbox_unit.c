@@ -1,0 +1,277 @@
+/*-------------------------------------------------------------------------
+ *
+ * outbox_unit.c
+ *		SQL-callable doors to the modules of src/format, for tests.
+ *
+ * These modules need a backend (memory contexts, jsonb, encodings) but
+ * neither a dispatcher nor SPI.  A library of its own, loaded by test/t only
+ * and never installed.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "portability/instr_time.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "format/own_headers.h"
+#include "format/request.h"
+#include "format/signature.h"
+
+PG_MODULE_MAGIC;
+
+PG_FUNCTION_INFO_V1(unit_request);
+PG_FUNCTION_INFO_V1(unit_request_ns);
+PG_FUNCTION_INFO_V1(unit_sign);
+PG_FUNCTION_INFO_V1(unit_public_key);
+PG_FUNCTION_INFO_V1(unit_generate_secret);
+PG_FUNCTION_INFO_V1(unit_check_headers);
+
+/* A member of a JSON object as text, NULL if it is missing or null. */
+static char *
+member(Jsonb *object, const char *name)
+{
+	JsonbValue	value;
+
+	if (getKeyJsonValueFromContainer(&object->root, name, (int) strlen(name), &value) == NULL ||
+		value.type == jbvNull)
+		return NULL;
+	if (value.type == jbvString)
+		return pnstrdup(value.val.string.val, value.val.string.len);
+	if (value.type == jbvNumeric)
+		return DatumGetCString(DirectFunctionCall1(numeric_out,
+												   NumericGetDatum(value.val.numeric)));
+	if (value.type == jbvBool)
+		return pstrdup(value.val.boolean ? "true" : "false");
+	{
+		Jsonb	   *part = JsonbValueToJsonb(&value);
+
+		return JsonbToCString(NULL, &part->root, VARSIZE(part));
+	}
+}
+
+static Jsonb *
+member_jsonb(Jsonb *object, const char *name)
+{
+	JsonbValue	value;
+
+	if (getKeyJsonValueFromContainer(&object->root, name, (int) strlen(name), &value) == NULL)
+		return NULL;
+	return JsonbValueToJsonb(&value);
+}
+
+static TimestampTz
+read_timestamp(const char *text)
+{
+	return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
+												   ObjectIdGetDatum(InvalidOid),
+												   Int32GetDatum(-1)));
+}
+
+static OutboxRequestItem
+read_item(Jsonb *object)
+{
+	OutboxMessage *message = palloc0(sizeof(OutboxMessage));
+	OutboxRequestItem item = {message, 1};
+	char	   *attempt = member(object, "attempt");
+	Jsonb	   *payload = member_jsonb(object, "payload");
+
+	message->id = *DatumGetUUIDP(DirectFunctionCall1(uuid_in,
+													 CStringGetDatum(member(object, "id"))));
+	message->staged_at = read_timestamp(member(object, "staged_at"));
+	message->topic = member(object, "topic");
+	message->key = member(object, "key");
+	message->tenant = member(object, "tenant");
+	message->correlation_id = member(object, "correlation_id");
+	message->headers = member_jsonb(object, "headers");
+	message->payload = JsonbToCString(NULL, &payload->root, VARSIZE(payload));
+	message->payload_len = strlen(message->payload);
+	if (attempt != NULL)
+		item.attempt = pg_strtoint32(attempt);
+	return item;
+}
+
+static OutboxRequestForm *
+read_form(Jsonb *object)
+{
+	OutboxRequestOptions options = {0};
+	char	   *batch = member(object, "batch");
+	Jsonb	   *secrets = member_jsonb(object, "secrets");
+	char	   *format = member(object, "format");
+
+	if (!outbox_format_by_name(format ? format : "raw", &options.format))
+		elog(ERROR, "no format \"%s\"", format);
+	options.handler = member(object, "handler");
+	options.batch = batch != NULL && strcmp(batch, "true") == 0;
+	options.source = member(object, "source");
+	options.user_agent = member(object, "user_agent");
+	options.authorization = member(object, "authorization");
+	options.headers = member_jsonb(object, "headers");
+	if (secrets != NULL)
+	{
+		OutboxSecret *list;
+
+		options.nsecrets = JB_ROOT_COUNT(secrets);
+		options.secrets = list = palloc0(sizeof(OutboxSecret) * options.nsecrets);
+		for (int i = 0; i < options.nsecrets; i++)
+		{
+			JsonbValue *value = getIthJsonbValueFromContainer(&secrets->root, i);
+
+			list[i].text = pnstrdup(value->val.string.val, value->val.string.len);
+			list[i].expires_at = DT_NOEND;
+		}
+	}
+	return outbox_request_form(&options);
+}
+
+static Datum
+text_array(const char *const *lines, int nlines)
+{
+	Datum	   *elements = palloc(sizeof(Datum) * Max(nlines, 1));
+
+	for (int i = 0; i < nlines; i++)
+		elements[i] = CStringGetTextDatum(lines[i]);
+	return PointerGetDatum(construct_array(elements, nlines, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+static OutboxRequestItem *
+read_items(ArrayType *array, int *nitems)
+{
+	Datum	   *messages;
+	OutboxRequestItem *items;
+
+	deconstruct_array(array, JSONBOID, -1, false, TYPALIGN_INT, &messages, NULL, nitems);
+	items = palloc(sizeof(OutboxRequestItem) * *nitems);
+	for (int i = 0; i < *nitems; i++)
+		items[i] = read_item(DatumGetJsonbP(messages[i]));
+	return items;
+}
+
+/*
+ * unit_request(form jsonb, messages jsonb[], now timestamptz,
+ *				OUT handler_lines text[], OUT lines text[], OUT body bytea)
+ *
+ * Written twice with the same OutboxRequest, so that reuse is tested too.
+ */
+Datum
+unit_request(PG_FUNCTION_ARGS)
+{
+	OutboxRequestForm *form = read_form(PG_GETARG_JSONB_P(0));
+	TimestampTz now = PG_GETARG_TIMESTAMPTZ(2);
+	OutboxRequest request = {0};
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false, false, false};
+	int			nitems;
+	OutboxRequestItem *items = read_items(PG_GETARG_ARRAYTYPE_P(1), &nitems);
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	outbox_request_write(&request, form, items, nitems, now);
+	outbox_request_write(&request, form, items, nitems, now);
+	values[0] = text_array(form->headers, form->nheaders);
+	values[1] = text_array(request.headers, request.nheaders);
+	values[2] = PointerGetDatum(cstring_to_text_with_len(request.body, (int) request.body_len));
+	outbox_request_free(&request);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+/* unit_request_ns(form jsonb, messages jsonb[], rounds int) RETURNS float8: nanoseconds a request */
+Datum
+unit_request_ns(PG_FUNCTION_ARGS)
+{
+	OutboxRequestForm *form = read_form(PG_GETARG_JSONB_P(0));
+	int			rounds = PG_GETARG_INT32(2);
+	TimestampTz now = GetCurrentTimestamp();
+	OutboxRequest request = {0};
+	instr_time	start;
+	instr_time	end;
+	int			nitems;
+	OutboxRequestItem *items = read_items(PG_GETARG_ARRAYTYPE_P(1), &nitems);
+
+	INSTR_TIME_SET_CURRENT(start);
+	for (int i = 0; i < rounds; i++)
+		outbox_request_write(&request, form, items, nitems, now);
+	INSTR_TIME_SET_CURRENT(end);
+	INSTR_TIME_SUBTRACT(end, start);
+	PG_RETURN_FLOAT8(INSTR_TIME_GET_DOUBLE(end) * 1e9 / rounds);
+}
+
+/* unit_sign(secrets text[], expires timestamptz[], id text, at timestamptz, stamp text, body text) */
+Datum
+unit_sign(PG_FUNCTION_ARGS)
+{
+	Datum	   *secrets;
+	Datum	   *expiries;
+	int			nsecrets;
+	int			nexpiries;
+	OutboxSecret *list;
+	StringInfoData out;
+	char	   *id = text_to_cstring(PG_GETARG_TEXT_PP(2));
+	char	   *stamp = text_to_cstring(PG_GETARG_TEXT_PP(4));
+	char	   *body = text_to_cstring(PG_GETARG_TEXT_PP(5));
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "signer",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext before = MemoryContextSwitchTo(context);
+	OutboxSigner *signer;
+
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT,
+					  &secrets, NULL, &nsecrets);
+	deconstruct_array(PG_GETARG_ARRAYTYPE_P(1), TIMESTAMPTZOID, 8, FLOAT8PASSBYVAL,
+					  TYPALIGN_DOUBLE, &expiries, NULL, &nexpiries);
+	list = palloc(sizeof(OutboxSecret) * Max(nsecrets, 1));
+	for (int i = 0; i < nsecrets; i++)
+	{
+		list[i].text = TextDatumGetCString(secrets[i]);
+		list[i].expires_at = i < nexpiries ? DatumGetTimestampTz(expiries[i]) : DT_NOEND;
+	}
+	signer = outbox_signer_create(nsecrets, list);
+	MemoryContextSwitchTo(before);
+
+	initStringInfo(&out);
+	if (!outbox_signer_append(signer, &out, PG_GETARG_TIMESTAMPTZ(3), id, strlen(id),
+							  stamp, strlen(stamp), body, strlen(body)))
+		PG_RETURN_NULL();
+	if (out.len > outbox_signer_room(signer))
+		elog(ERROR, "a signature took more room than was said");
+	MemoryContextDelete(context);
+	PG_RETURN_TEXT_P(cstring_to_text(out.data));
+}
+
+/* unit_public_key(secret text) RETURNS text, and checks the secret */
+Datum
+unit_public_key(PG_FUNCTION_ARGS)
+{
+	char	   *secret = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	char	   *result;
+
+	outbox_check_secret(secret);
+	result = outbox_public_key(secret);
+	if (result == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(result));
+}
+
+Datum
+unit_generate_secret(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(outbox_generate_secret()));
+}
+
+/* unit_check_headers(headers jsonb, of_handler boolean) */
+Datum
+unit_check_headers(PG_FUNCTION_ARGS)
+{
+	outbox_check_headers(PG_GETARG_JSONB_P(0),
+						 PG_GETARG_BOOL(1) ? OUTBOX_HEADERS_OF_HANDLER : OUTBOX_HEADERS_OF_MESSAGE);
+	PG_RETURN_VOID();
+}
