@@ -15,7 +15,7 @@ REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/[a-z]*.sql)))
 REGRESS := $(filter-out outbox--%,$(REGRESS))
 REGRESS_OPTS = --inputdir=. --load-extension=outbox
 
-EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS) $(UNIT_MODULE)
+EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS) $(UNIT_MODULE) $(BENCH_TOOLS)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 PG_CPPFLAGS = -I$(srcdir)/src
@@ -37,9 +37,11 @@ all: outbox_http$(DLSUFFIX)
 sql/outbox--$(EXTVERSION).sql: sql/install/outbox.sql
 	cp $< $@
 
-# The HTTP library sees no header of the server.
+# The HTTP library sees no header of the server, but for the module's magic block.
+HTTP_CFLAGS = -fPIC -fvisibility=hidden -I$(srcdir)/src $(shell pkg-config --cflags libcurl)
 $(HTTP_OBJS): %.o: %.c
-	$(CC) $(CFLAGS) -I$(srcdir)/src $(shell pkg-config --cflags libcurl) -fPIC -c -o $@ $<
+	$(CC) $(CFLAGS) $(HTTP_CFLAGS) -c -o $@ $<
+src/http/module.o: HTTP_CFLAGS += $(CPPFLAGS)
 
 outbox_http$(DLSUFFIX): $(HTTP_OBJS)
 	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $(HTTP_OBJS) $(shell pkg-config --libs libcurl)
@@ -72,3 +74,16 @@ unit-check: $(UNIT_TESTS)
 
 # Headers are few: rebuild everything when one of them changes.
 $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)
+
+# Programs the benchmarks and load tests use; none of them sees the server.
+BENCH_TOOLS = test/bench/receiver test/bench/curl_loop test/bench/transport_loop
+BENCH_CFLAGS = -O2 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-missing-braces
+CURL_FLAGS = $(shell pkg-config --cflags --libs libcurl)
+test/bench/receiver: test/bench/receiver.c
+	$(CC) $(BENCH_CFLAGS) -o $@ $<
+test/bench/curl_loop: test/bench/curl_loop.c test/bench/load.h
+	$(CC) $(BENCH_CFLAGS) -o $@ $< $(CURL_FLAGS)
+test/bench/transport_loop: test/bench/transport_loop.c test/bench/load.h $(filter-out src/http/module.o,$(HTTP_OBJS))
+	$(CC) $(BENCH_CFLAGS) -I$(srcdir)/src -o $@ $(filter %.c %.o,$^) $(CURL_FLAGS)
+bench-tools: $(BENCH_TOOLS)
+.PHONY: bench-tools

@@ -1,0 +1,596 @@
+/*-------------------------------------------------------------------------
+ *
+ * curl_transport.c
+ *		The transport "curl": ordinary libcurl transfers.
+ *
+ * Carries everything, HTTP/2 included.  An easy handle keeps its target's
+ * options between requests, so that a request sets only its body; the list of
+ * its header lines is our own and points to the caller's strings.
+ *
+ * The total timeout is ours, not libcurl's: libcurl judges it before it looks
+ * at the socket, and would call an answer late that has been waiting there
+ * while the dispatcher was busy with the database.
+ *
+ * Process: the dispatcher; see transport.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "http/curl_transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/clock.h"
+#include "http/deadline.h"
+#include "http/engine.h"
+#include "http/exchange.h"
+#include "http/factory.h"
+
+/* Idle easy handles kept for a target, beyond which they are given back. */
+#define KEPT_TRANSFERS 64
+
+/* Lines that keep libcurl from adding headers of its own. */
+static const char *const suppressed[] = {"Expect:", "Content-Type:", "Accept:"};
+
+#define NSUPPRESSED ((int) (sizeof(suppressed) / sizeof(suppressed[0])))
+
+struct CurlTarget;
+
+typedef struct CurlTransfer
+{
+	OutboxJob	job;			/* first */
+	OutboxDeadline deadline;
+	struct CurlTarget *target;
+	HttpExchange *exchange;		/* NULL: idle */
+	struct curl_slist *lines;
+	int			room;			/* of lines */
+	bool		in_headers;		/* of the final answer */
+	bool		switched;		/* the receiver answered 101 */
+	struct CurlTransfer *next;	/* among the idle ones of its target */
+	struct CurlTransfer *next_out;	/* among all that are out */
+	struct CurlTransfer *previous_out;
+} CurlTransfer;
+
+typedef struct CurlTarget
+{
+	OutboxTargetState state;	/* first */
+	bool		broken;			/* one of its headers cannot be sent */
+	CurlTransfer *idle;
+	int			nidle;
+} CurlTarget;
+
+static OutboxEngine engine;
+static OutboxDeadlines deadlines;
+static CurlTransfer *out;
+
+/*
+ * What libcurl calls
+ */
+
+static bool
+starts_answer(const char *line, size_t len)
+{
+	return len >= 12 && memcmp(line, "HTTP/", 5) == 0;
+}
+
+/* "HTTP/1.1 200 OK" or "HTTP/2 200". */
+static int
+status_of(const char *line, size_t len)
+{
+	const char *space = memchr(line, ' ', len);
+	int			status = 0;
+
+	if (space == NULL)
+		return 0;
+	for (const char *p = space + 1; p < line + len && *p >= '0' && *p <= '9' && status < 1000; p++)
+		status = status * 10 + (*p - '0');
+	return status;
+}
+
+static void
+take_header(HttpExchange *exchange, const char *line, size_t len)
+{
+	const char *colon = memchr(line, ':', len);
+	const char *value;
+	const char *end = line + len;
+
+	if (colon == NULL)
+		return;
+	value = colon + 1;
+	while (value < end && (*value == ' ' || *value == '\t'))
+		value++;
+	while (end > value && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' ' || end[-1] == '\t'))
+		end--;
+	outbox_exchange_header(exchange, line, colon - line, value, end - value);
+}
+
+/* Called with one line of an answer, its line end included; trailers too. */
+static size_t
+header_came(char *line, size_t size, size_t n, void *arg)
+{
+	CurlTransfer *transfer = arg;
+	HttpExchange *exchange = transfer->exchange;
+	size_t		len = size * n;
+	bool		blank = len == 1 || (len == 2 && line[0] == '\r');
+
+	if (blank)
+	{
+		/* What follows a final answer's headers is its body, then trailers. */
+		if (exchange->status >= 200)
+			transfer->in_headers = false;
+		return len;
+	}
+	if (!transfer->in_headers)
+		return len;
+	if (starts_answer(line, len))
+	{
+		outbox_exchange_clear_answer(exchange);
+		exchange->status = status_of(line, len);
+		if (exchange->status == 101)
+		{
+			transfer->switched = true;
+			return 0;
+		}
+	}
+	else
+		take_header(exchange, line, len);
+	return len;
+}
+
+static size_t
+body_came(char *data, size_t size, size_t n, void *arg)
+{
+	CurlTransfer *transfer = arg;
+
+	outbox_exchange_body(transfer->exchange, data, size * n);
+	return size * n;
+}
+
+/*
+ * Transfers
+ */
+
+static void
+free_transfer(CurlTransfer *transfer)
+{
+	outbox_job_free(&transfer->job);
+	free(transfer->lines);
+	free(transfer);
+}
+
+static void
+link_out(CurlTransfer *transfer)
+{
+	transfer->previous_out = NULL;
+	transfer->next_out = out;
+	if (out != NULL)
+		out->previous_out = transfer;
+	out = transfer;
+}
+
+static void
+unlink_out(CurlTransfer *transfer)
+{
+	if (transfer->previous_out != NULL)
+		transfer->previous_out->next_out = transfer->next_out;
+	else
+		out = transfer->next_out;
+	if (transfer->next_out != NULL)
+		transfer->next_out->previous_out = transfer->previous_out;
+}
+
+/* Take a transfer from libcurl and make it idle. */
+static void
+retire(CurlTransfer *transfer)
+{
+	CurlTarget *target = transfer->target;
+
+	outbox_job_stop(&transfer->job);
+	outbox_deadline_clear(&deadlines, &transfer->deadline);
+	unlink_out(transfer);
+	transfer->exchange = NULL;
+	if (target->nidle >= KEPT_TRANSFERS)
+	{
+		free_transfer(transfer);
+		return;
+	}
+	transfer->next = target->idle;
+	target->idle = transfer;
+	target->nidle++;
+}
+
+static void
+transfer_done(OutboxJob *job, CURLcode result)
+{
+	CurlTransfer *transfer = (CurlTransfer *) job;
+	HttpExchange *exchange = transfer->exchange;
+	HttpFailure failure = outbox_job_failure(job, result, exchange->status != 0);
+	const char *message = NULL;
+	long		connects = 1;
+
+	if (exchange->status < 200)
+		exchange->status = 0;
+	if (job->sends > 0)
+		transfer->target->state.reached = true;
+	exchange->resent = job->sends > 1;
+	if (curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects) == CURLE_OK)
+		exchange->reused = job->sends > 0 && connects == 0;
+	if (transfer->switched)
+		message = "the receiver switched to another protocol";
+	else if (failure != HTTP_ANSWERED)
+		message = outbox_job_message(job, failure, result);
+	outbox_exchange_finish(exchange, failure, message);
+	retire(transfer);
+}
+
+static CurlTransfer *
+new_transfer(CurlTarget *target)
+{
+	CurlTransfer *transfer = calloc(1, sizeof(CurlTransfer));
+
+	if (transfer == NULL)
+		return NULL;
+	transfer->target = target;
+	transfer->job.done = transfer_done;
+	return transfer;
+}
+
+/* Options that stay, beyond those of every job. */
+static CURLcode
+set_callbacks(CurlTransfer *transfer)
+{
+	CURL	   *easy = transfer->job.easy;
+	CURLcode	result = curl_easy_setopt(easy, CURLOPT_POST, 1L);
+
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, header_came);
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_HEADERDATA, transfer);
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, body_came);
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer);
+	return result;
+}
+
+/* Room for n header lines. False: out of memory. */
+static bool
+reserve_lines(CurlTransfer *transfer, int n)
+{
+	struct curl_slist *more;
+
+	if (n <= transfer->room)
+		return true;
+	more = realloc(transfer->lines, n * sizeof(struct curl_slist));
+	if (more == NULL)
+		return false;
+	transfer->lines = more;
+	transfer->room = n;
+	return curl_easy_setopt(transfer->job.easy, CURLOPT_HTTPHEADER, more) == CURLE_OK;
+}
+
+static int
+add_lines(struct curl_slist *lines, int n, const char **more, int nmore)
+{
+	for (int i = 0; i < nmore; i++)
+		if (outbox_header_is_sendable(more[i]))
+			lines[n++].data = (char *) more[i];
+	return n;
+}
+
+/* libcurl only reads the list, so its nodes may point to the caller's lines. */
+static bool
+set_lines(CurlTransfer *transfer, const HttpExchange *exchange)
+{
+	const HttpTarget *target = exchange->target;
+	struct curl_slist *lines;
+	int			n = 0;
+
+	if (!reserve_lines(transfer, exchange->nheaders + target->nheaders + NSUPPRESSED))
+		return false;
+	lines = transfer->lines;
+	n = add_lines(lines, n, exchange->headers, exchange->nheaders);
+	n = add_lines(lines, n, target->headers, target->nheaders);
+	for (int i = 0; i < NSUPPRESSED; i++)
+		lines[n++].data = (char *) suppressed[i];
+	for (int i = 0; i < n; i++)
+		lines[i].next = i + 1 < n ? &lines[i + 1] : NULL;
+	return true;
+}
+
+static bool
+set_body(CurlTransfer *transfer, const HttpExchange *exchange)
+{
+	CURL	   *easy = transfer->job.easy;
+
+	return curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) exchange->body_len) == CURLE_OK &&
+		curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->body != NULL ? exchange->body : "") == CURLE_OK;
+}
+
+/* An idle transfer of this target with everything set, or NULL. */
+static CurlTransfer *
+ready_transfer(CurlTarget *target, HttpExchange *exchange, const char **problem)
+{
+	CurlTransfer *transfer = target->idle;
+	bool		fresh;
+
+	*problem = NULL;
+	if (transfer != NULL)
+	{
+		target->idle = transfer->next;
+		target->nidle--;
+	}
+	else
+		transfer = new_transfer(target);
+	if (transfer == NULL)
+		return NULL;
+	fresh = transfer->job.easy == NULL;
+	if (!outbox_job_prepare(&transfer->job, exchange->target))
+	{
+		if (transfer->job.error[0] != '\0')
+		{
+			snprintf(exchange->error, HTTP_ERROR_LEN, "%s", transfer->job.error);
+			*problem = exchange->error;
+		}
+	}
+	else if ((!fresh || set_callbacks(transfer) == CURLE_OK) &&
+			 set_lines(transfer, exchange) && set_body(transfer, exchange))
+		return transfer;
+	free_transfer(transfer);
+	return NULL;
+}
+
+static CurlTarget *
+target_state(HttpTarget *target)
+{
+	CurlTarget *state = target->transport_data;
+
+	if (state != NULL)
+		return state;
+	state = calloc(1, sizeof(CurlTarget));
+	if (state != NULL)
+	{
+		state->state.route = &outbox_curl_transport;
+		state->broken = outbox_headers_are_broken(target->headers, target->nheaders);
+	}
+	target->transport_data = state;
+	return state;
+}
+
+static int64_t
+connect_deadline(const HttpExchange *exchange)
+{
+	const HttpTarget *target = exchange->target;
+	long		ms = target->connect_timeout_ms < target->timeout_ms ?
+		target->connect_timeout_ms : target->timeout_ms;
+
+	return exchange->sent_us + (int64_t) ms * 1000;
+}
+
+/* Nothing of a broken request leaves; the exchange fails at once. */
+static bool
+fail_at_once(HttpExchange *exchange, const char *message)
+{
+	outbox_exchange_finish(exchange, HTTP_FAILED_OTHER, message);
+	return true;
+}
+
+/*
+ * The interface
+ */
+
+static bool
+curl_submit(HttpExchange *exchange)
+{
+	CurlTarget *target = target_state(exchange->target);
+	CurlTransfer *transfer;
+	const char *problem;
+	int			descriptors;
+
+	if (target == NULL || outbox_exchange_in_flight() >= outbox_engine_capacity())
+		return false;
+	descriptors = outbox_engine_descriptors(exchange->target, target->state.reached);
+	if (!outbox_engine_admits(descriptors) || !outbox_deadlines_reserve(&deadlines))
+		return false;
+
+	outbox_exchange_begin(exchange);
+	if (target->broken || outbox_headers_are_broken(exchange->headers, exchange->nheaders))
+		return fail_at_once(exchange, "a request header holds a line break or has no name");
+	transfer = ready_transfer(target, exchange, &problem);
+	if (transfer == NULL && problem != NULL)
+		return fail_at_once(exchange, problem);
+	if (transfer == NULL || !outbox_job_start(&engine, &transfer->job, descriptors))
+	{
+		if (transfer != NULL)
+			free_transfer(transfer);
+		outbox_exchange_abandon(exchange);
+		return false;
+	}
+	transfer->exchange = exchange;
+	transfer->in_headers = true;
+	transfer->switched = false;
+	exchange->transport_data = transfer;
+	link_out(transfer);
+	outbox_deadline_set(&deadlines, &transfer->deadline, connect_deadline(exchange));
+	return true;
+}
+
+static CurlTransfer *
+transfer_of(OutboxDeadline *deadline)
+{
+	return (CurlTransfer *) ((char *) deadline - offsetof(CurlTransfer, deadline));
+}
+
+static void
+time_out(CurlTransfer *transfer)
+{
+	HttpExchange *exchange = transfer->exchange;
+	char		message[HTTP_ERROR_LEN];
+
+	if (transfer->job.sends == 0)
+		snprintf(message, sizeof(message), "no connection within %ld ms",
+				 (long) ((transfer->deadline.at - exchange->sent_us) / 1000));
+	else
+		snprintf(message, sizeof(message), "no complete answer within %ld ms",
+				 exchange->target->timeout_ms);
+	exchange->resent = transfer->job.sends > 1;
+	outbox_exchange_finish(exchange, HTTP_FAILED_TIMEOUT, message);
+	retire(transfer);
+}
+
+void
+outbox_curl_judge_timeouts(int64_t now)
+{
+	OutboxDeadline *first;
+
+	while ((first = outbox_deadlines_first(&deadlines)) != NULL && first->at <= now)
+	{
+		CurlTransfer *transfer = transfer_of(first);
+		int64_t		total = transfer->exchange->sent_us +
+			(int64_t) transfer->exchange->target->timeout_ms * 1000;
+
+		/* Connected in time: from here on the whole exchange is timed. */
+		if (transfer->job.sends > 0 && total > now)
+			outbox_deadline_set(&deadlines, first, total);
+		else
+			time_out(transfer);
+	}
+}
+
+static int64_t
+earlier(int64_t a, int64_t b)
+{
+	if (a < 0)
+		return b;
+	return b >= 0 && b < a ? b : a;
+}
+
+int64_t
+outbox_curl_next_event(void)
+{
+	OutboxDeadline *first = outbox_deadlines_first(&deadlines);
+
+	return earlier(engine.timer_at, first != NULL ? first->at : -1);
+}
+
+static long
+curl_timeout(void)
+{
+	return outbox_clock_ms_until(outbox_curl_next_event());
+}
+
+void
+outbox_curl_run_timer(int64_t now)
+{
+	outbox_engine_run_timer(&engine, now);
+}
+
+static void
+curl_drive(void)
+{
+	int64_t		now;
+
+	outbox_poller_dispatch();
+	now = outbox_clock_us();
+	outbox_curl_run_timer(now);
+	outbox_curl_judge_timeouts(now);
+	outbox_poller_flush();
+}
+
+void
+outbox_curl_hold_timeouts(bool hold)
+{
+	for (CurlTransfer *transfer = out; transfer != NULL; transfer = transfer->next_out)
+		if (transfer->job.sends == 0)
+			outbox_job_hold_timeout(&transfer->job, hold);
+}
+
+static void
+curl_catch_up(void)
+{
+	outbox_curl_hold_timeouts(true);
+	outbox_poller_dispatch_all();
+	outbox_curl_hold_timeouts(false);
+	outbox_poller_flush();
+}
+
+static void
+curl_cancel(HttpExchange *exchange)
+{
+	CurlTransfer *transfer = exchange->transport_data;
+
+	if (transfer != NULL)
+		retire(transfer);
+	outbox_exchange_abandon(exchange);
+}
+
+static void
+curl_forget(HttpTarget *target)
+{
+	CurlTarget *state = target->transport_data;
+
+	if (state == NULL)
+		return;
+	while (state->idle != NULL)
+	{
+		CurlTransfer *transfer = state->idle;
+
+		state->idle = transfer->next;
+		free_transfer(transfer);
+	}
+	free(state);
+	target->transport_data = NULL;
+	outbox_engine_forget(target);
+}
+
+static const char *
+curl_startup(const HttpTransportOptions *options)
+{
+	const char *problem = outbox_engine_startup(options);
+
+	if (problem != NULL)
+		return problem;
+	problem = outbox_engine_open(&engine);
+	if (problem != NULL)
+		outbox_engine_shutdown();
+	return problem;
+}
+
+static void
+curl_shutdown(void)
+{
+	/*
+	 * Targets may be forgotten only while the transport runs, so whoever
+	 * shuts down with targets left has no further use for them.
+	 */
+	while (out != NULL)
+	{
+		CurlTransfer *transfer = out;
+		HttpExchange *exchange = transfer->exchange;
+
+		retire(transfer);
+		outbox_exchange_abandon(exchange);
+	}
+	outbox_engine_close(&engine);
+	outbox_deadlines_free(&deadlines);
+	outbox_exchange_reset();
+	outbox_engine_shutdown();
+}
+
+const HttpTransport outbox_curl_transport = {
+	.name = "curl",
+	.startup = curl_startup,
+	.configure = outbox_engine_configure,
+	.fd = outbox_poller_fd,
+	.timeout = curl_timeout,
+	.submit = curl_submit,
+	.drive = curl_drive,
+	.catch_up = curl_catch_up,
+	.next_done = outbox_exchange_next_done,
+	.release = outbox_exchange_release,
+	.cancel = curl_cancel,
+	.forget = curl_forget,
+	.in_flight = outbox_exchange_in_flight,
+	.shutdown = curl_shutdown,
+};

@@ -1,0 +1,291 @@
+/*-------------------------------------------------------------------------
+ *
+ * exchange.c
+ *		An exchange on its way through this library; see exchange.h.
+ *
+ * While an exchange is out, HttpExchange.transport_data belongs to the
+ * transport that carries it; the response pointer tells whether a buffer is
+ * held.  A buffer is preceded by its header, so nothing else remembers it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "http/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "http/clock.h"
+
+#define FIRST_CAPTURE 512
+#define KEPT_CAPTURE_SIZE 8192	/* larger buffers are not kept for reuse */
+#define KEPT_CAPTURES 256
+
+typedef struct Capture
+{
+	struct Capture *next;
+	size_t		size;
+	char		data[];
+} Capture;
+
+static Capture *kept;
+static int	nkept;
+
+static HttpExchange *first_done;
+static HttpExchange *last_done;
+static int	nout;
+
+static Capture *
+capture_of(const HttpExchange *exchange)
+{
+	return (Capture *) (exchange->response - offsetof(Capture, data));
+}
+
+static void
+drop_capture(HttpExchange *exchange)
+{
+	Capture    *capture;
+
+	if (exchange->response == NULL)
+		return;
+	capture = capture_of(exchange);
+	exchange->response = NULL;
+	if (capture->size > KEPT_CAPTURE_SIZE || nkept >= KEPT_CAPTURES)
+	{
+		free(capture);
+		return;
+	}
+	capture->next = kept;
+	kept = capture;
+	nkept++;
+}
+
+/* A buffer that holds len bytes; false when there is no memory for it. */
+static bool
+grow_capture(HttpExchange *exchange, size_t len)
+{
+	Capture    *capture = exchange->response != NULL ? capture_of(exchange) : NULL;
+	size_t		size;
+
+	if (capture == NULL && kept != NULL)
+	{
+		capture = kept;
+		kept = capture->next;
+		nkept--;
+		exchange->response = capture->data;
+	}
+	if (capture != NULL && capture->size >= len)
+		return true;
+	size = capture != NULL ? capture->size : FIRST_CAPTURE;
+	while (size < len)
+		size *= 2;
+	capture = realloc(capture, offsetof(Capture, data) + size);
+	if (capture == NULL)
+		return false;
+	capture->size = size;
+	exchange->response = capture->data;
+	return true;
+}
+
+void
+outbox_exchange_clear_answer(HttpExchange *exchange)
+{
+	drop_capture(exchange);
+	exchange->status = 0;
+	exchange->retry_after[0] = '\0';
+	exchange->outcome[0] = '\0';
+	exchange->response_len = 0;
+	exchange->response_total = 0;
+}
+
+void
+outbox_exchange_begin(HttpExchange *exchange)
+{
+	exchange->failure = HTTP_ANSWERED;
+	exchange->error[0] = '\0';
+	exchange->response = NULL;
+	exchange->reused = false;
+	exchange->resent = false;
+	exchange->next = NULL;
+	exchange->sent_us = outbox_clock_us();
+	exchange->done_us = 0;
+	outbox_exchange_clear_answer(exchange);
+	nout++;
+}
+
+static void
+keep_value(char *where, const char *value, size_t len)
+{
+	/* The first of several counts, as it does for libcurl. */
+	if (where[0] != '\0')
+		return;
+	if (len >= HTTP_HEADER_LEN)
+		len = HTTP_HEADER_LEN - 1;
+	memcpy(where, value, len);
+	where[len] = '\0';
+}
+
+void
+outbox_exchange_header(HttpExchange *exchange, const char *name, size_t name_len,
+					   const char *value, size_t value_len)
+{
+	if (name_len == 11 && strncasecmp(name, "retry-after", 11) == 0)
+		keep_value(exchange->retry_after, value, value_len);
+	else if (name_len == 14 && strncasecmp(name, "outbox-outcome", 14) == 0)
+		keep_value(exchange->outcome, value, value_len);
+}
+
+void
+outbox_exchange_body(HttpExchange *exchange, const char *data, size_t len)
+{
+	size_t		wanted = exchange->capture_limit - exchange->response_len;
+
+	exchange->response_total += len;
+	if (len < wanted)
+		wanted = len;
+	if (wanted == 0)
+		return;
+
+	/* Without memory the body is lost; the answer still counts. */
+	if (!grow_capture(exchange, exchange->response_len + wanted))
+		return;
+	memcpy((char *) exchange->response + exchange->response_len, data, wanted);
+	exchange->response_len += wanted;
+}
+
+void
+outbox_exchange_finish(HttpExchange *exchange, HttpFailure failure, const char *message)
+{
+	exchange->failure = failure;
+	exchange->done_us = outbox_clock_us();
+	if (message != NULL)
+	{
+		strncpy(exchange->error, message, HTTP_ERROR_LEN - 1);
+		exchange->error[HTTP_ERROR_LEN - 1] = '\0';
+	}
+	exchange->transport_data = NULL;
+	exchange->next = NULL;
+	if (last_done != NULL)
+		last_done->next = exchange;
+	else
+		first_done = exchange;
+	last_done = exchange;
+	nout--;
+}
+
+bool
+outbox_exchange_is_queued(const HttpExchange *exchange)
+{
+	return exchange->next != NULL || exchange == last_done;
+}
+
+void
+outbox_exchange_abandon(HttpExchange *exchange)
+{
+	HttpExchange *previous = NULL;
+
+	if (!outbox_exchange_is_queued(exchange))
+		nout--;
+	else
+	{
+		for (HttpExchange *e = first_done; e != exchange; e = e->next)
+			previous = e;
+		if (previous != NULL)
+			previous->next = exchange->next;
+		else
+			first_done = exchange->next;
+		if (last_done == exchange)
+			last_done = previous;
+		exchange->next = NULL;
+	}
+	exchange->transport_data = NULL;
+	outbox_exchange_release(exchange);
+}
+
+HttpExchange *
+outbox_exchange_next_done(void)
+{
+	HttpExchange *exchange = first_done;
+
+	if (exchange == NULL)
+		return NULL;
+	first_done = exchange->next;
+	if (first_done == NULL)
+		last_done = NULL;
+	exchange->next = NULL;
+	return exchange;
+}
+
+void
+outbox_exchange_release(HttpExchange *exchange)
+{
+	drop_capture(exchange);
+	exchange->response_len = 0;
+}
+
+int
+outbox_exchange_in_flight(void)
+{
+	return nout;
+}
+
+void
+outbox_exchange_reset(void)
+{
+	while (kept != NULL)
+	{
+		Capture    *capture = kept;
+
+		kept = capture->next;
+		free(capture);
+	}
+	nkept = 0;
+	first_done = last_done = NULL;
+	nout = 0;
+}
+
+static bool
+is_named(const char *line, const char *name)
+{
+	size_t		len = strlen(name);
+
+	return strncasecmp(line, name, len) == 0 && line[len] == ':';
+}
+
+bool
+outbox_header_is_sendable(const char *line)
+{
+	switch (line[0] | 0x20)
+	{
+		case 'c':
+			return !is_named(line, "content-length") && !is_named(line, "connection");
+		case 'e':
+			return !is_named(line, "expect");
+		case 'k':
+			return !is_named(line, "keep-alive");
+		case 'p':
+			return !is_named(line, "proxy-connection");
+		case 't':
+			return !is_named(line, "transfer-encoding") && !is_named(line, "te") &&
+				!is_named(line, "trailer");
+		case 'u':
+			return !is_named(line, "upgrade");
+		default:
+			return true;
+	}
+}
+
+bool
+outbox_headers_are_broken(const char **lines, int nlines)
+{
+	for (int i = 0; i < nlines; i++)
+	{
+		size_t		len = strlen(lines[i]);
+		const char *colon = memchr(lines[i], ':', len);
+
+		if (colon == NULL || colon == lines[i] ||
+			memchr(lines[i], '\n', len) != NULL || memchr(lines[i], '\r', len) != NULL)
+			return true;
+	}
+	return false;
+}

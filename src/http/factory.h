@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * factory.h
+ *		The transports of this library, by name.
+ *
+ * Promises: neither allocates nor starts anything.  Called by module.c and,
+ * without any server, by the tests of this folder.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_HTTP_FACTORY_H
+#define OUTBOX_HTTP_FACTORY_H
+
+#include "http/transport.h"
+
+/* Ordinary libcurl transfers. */
+extern const HttpTransport outbox_curl_transport;
+
+/* "curl" or "fast"; NULL for a name nobody has. */
+extern const HttpTransport *outbox_http_find_transport(const char *name);
+
+#endif							/* OUTBOX_HTTP_FACTORY_H */
