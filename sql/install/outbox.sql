@@ -51,7 +51,8 @@ CREATE UNIQUE INDEX message_dedupe ON outbox.message ((COALESCE(tenant, '')), de
 -- One message for one handler.  state: 0 pending, 1 retrying, 2 leased,
 -- 3 delivered, 4 dead, 5 cancelled; below 3 is outstanding.  A leased row's
 -- due_at is the end of its lease.  key is set only on ordered handlers.
--- No foreign keys: they would lock the handler row on every insert.
+-- No foreign keys: they would lock the handler row on every insert.  No check
+-- either: it would be compiled for every staged message, a tenth of its cost.
 CREATE TABLE outbox.delivery (
 	message_id uuid NOT NULL,
 	due_at timestamptz NOT NULL,
@@ -59,7 +60,7 @@ CREATE TABLE outbox.delivery (
 	handler_id int NOT NULL,
 	attempts int NOT NULL DEFAULT 0,
 	budget_from int NOT NULL DEFAULT 0,
-	state smallint NOT NULL DEFAULT 0 CONSTRAINT delivery_state CHECK (state BETWEEN 0 AND 5),
+	state smallint NOT NULL DEFAULT 0,
 	streak smallint NOT NULL DEFAULT 0,
 	http_status smallint,
 	min_version int,
@@ -228,6 +229,49 @@ COMMENT ON FUNCTION outbox._state_name(smallint) IS 'Internal: the name of a del
 -----------------------------------------------------------------------------
 -- Producers
 -----------------------------------------------------------------------------
+
+-- Pieces of a time range over message ids: a message staged at time t has an
+-- id at or after _id_floor(t).
+CREATE FUNCTION outbox._id_floor(at timestamptz) RETURNS uuid
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_id_floor';
+COMMENT ON FUNCTION outbox._id_floor(timestamptz) IS 'Internal: the smallest id that a message staged at that time could have';
+
+CREATE FUNCTION outbox.stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
+	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
+	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL) RETURNS uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage';
+COMMENT ON FUNCTION outbox.stage(text, jsonb, text, text, text, text, jsonb, timestamptz, interval, int) IS
+'Stage a message in the running transaction: it is delivered to every handler that takes its topic if, and only if, the transaction commits.
+topic: lowercase words of a-z, 0-9, _ and - joined by dots, up to 255 bytes.
+payload: any JSON value but SQL NULL, up to outbox.max_payload_size as text. Cast json, text and numbers: pass to_jsonb(x), x::jsonb or jsonb_build_object(...).
+key: what the message is about; on ordered handlers messages of one key are delivered in stage order.
+dedupe_key: a second message with the same one is not staged, for as long as the first is kept; unique within a tenant.
+tenant, correlation_id: whose it is and what it belongs to. Each of key, dedupe_key, tenant and correlation_id has up to 255 bytes and may not be empty.
+headers: a JSON object of strings, sent as HTTP headers; up to 64.
+deliver_at, or delay: not before that time, or that much later; up to 100 years ahead. A time in the past means now.
+min_version: consumers that claim with a lower version leave the message alone.
+Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
+Errors: null_value_not_allowed, invalid_parameter_value, reserved_name, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
+
+CREATE FUNCTION outbox.try_stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
+	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
+	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
+	OUT id uuid, OUT status text, OUT detail text) RETURNS record
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_try_stage';
+COMMENT ON FUNCTION outbox.try_stage(text, jsonb, text, text, text, text, jsonb, timestamptz, interval, int) IS
+'Like outbox.stage(), but tells what is wrong with the arguments instead of raising it. Arguments as there.
+Returns one row. status created: staged as id. exists: id is the first message with this dedupe_key. dedupe_conflict: the dedupe_key belongs to message id, of another topic. invalid: detail says which argument is wrong, or that no handler takes the topic where outbox.unrouted is error.
+Errors that are not about the arguments, such as serialization_failure or a read-only transaction, are raised.';
+
+CREATE FUNCTION outbox.stage_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, dedupe_keys text[] DEFAULT NULL,
+	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
+	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL) RETURNS SETOF uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage_many';
+COMMENT ON FUNCTION outbox.stage_many(text, jsonb[], text[], text[], text, text, jsonb, timestamptz, interval, int) IS
+'Stage many messages of one topic at once.
+payloads: one message each, none NULL. keys, dedupe_keys: NULL, or as many elements as payloads, NULL where a message has none. The other arguments hold for all of them, as in outbox.stage().
+Returns the message ids in the order of payloads; where a dedupe_key repeats, in the array or in the table, that of the first message.
+Errors: as outbox.stage(), and array_subscript_error for arrays of more than one dimension or of different length. All are staged or none.';
 
 -----------------------------------------------------------------------------
 -- Handlers

@@ -139,73 +139,101 @@ outbox_append_own_header(StringInfo out, const char *name, size_t name_len,
 	appendStringInfoCharMacro(out, '\0');
 }
 
-static void
-refuse_name(const JsonbValue *name, OutboxHeaderAuthor author)
+static bool
+refuse_name(const JsonbValue *name, OutboxHeaderAuthor author, OutboxFault *fault)
 {
-	char	   *text = pnstrdup(name->val.string.val, name->val.string.len);
+	const char *text = name->val.string.val;
+	int			len = name->val.string.len;
 
-	if (!is_name(text, name->val.string.len))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid header name \"%s\"", text),
-				 errhint("A header name is 1 to %d letters, digits, dashes or underscores.",
-						 OUTBOX_MAX_HEADER_NAME)));
+	if (!is_name(text, len))
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							psprintf("A header name is 1 to %d letters, digits, dashes or underscores.",
+									 OUTBOX_MAX_HEADER_NAME),
+							"invalid header name \"%.*s\"", len, text);
+	if (name_is(text, len, "authorization"))
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Use the handler's option authorization, which is kept secret.",
+							"header \"%.*s\" is reserved", len, text);
 	if (author == OUTBOX_HEADERS_OF_MESSAGE &&
-		outbox_header_is_allowed(text, name->val.string.len, OUTBOX_HEADERS_OF_HANDLER))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("header \"%s\" cannot be set by a message", text),
-				 errhint("Set it on the handler.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("header \"%s\" is reserved", text),
-			 errhint("It is set by the outbox itself; use another name.")));
+		outbox_header_is_allowed(text, len, OUTBOX_HEADERS_OF_HANDLER))
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Set it on the handler.",
+							"header \"%.*s\" cannot be set by a message", len, text);
+	return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+						"It is set by the outbox itself; use another name.",
+						"header \"%.*s\" is reserved", len, text);
 }
 
-static void
-check_value(const JsonbValue *name, const JsonbValue *value)
+static bool
+check_value(const JsonbValue *name, const JsonbValue *value, OutboxFault *fault)
 {
-	char	   *text = pnstrdup(name->val.string.val, name->val.string.len);
+	const char *text = name->val.string.val;
+	int			len = name->val.string.len;
 
 	if (value->type != jbvString)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("value of header \"%s\" is not a string", text),
-				 errhint("Write it as a JSON string, for example {\"x-priority\": \"5\"}.")));
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Write it as a JSON string, for example {\"x-priority\": \"5\"}.",
+							"value of header \"%.*s\" is not a string", len, text);
+	if (value->val.string.len == 0)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Leave the header out instead.",
+							"value of header \"%.*s\" is empty", len, text);
 	if (value->val.string.len > OUTBOX_MAX_HEADER_VALUE)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("value of header \"%s\" is too long", text),
-				 errdetail("It has %d bytes; at most %d are allowed.",
-						   value->val.string.len, OUTBOX_MAX_HEADER_VALUE)));
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							psprintf("At most %d bytes are allowed.", OUTBOX_MAX_HEADER_VALUE),
+							"value of header \"%.*s\" is too long: %d bytes",
+							len, text, value->val.string.len);
 	for (int i = 0; i < value->val.string.len; i++)
 	{
 		unsigned char c = (unsigned char) value->val.string.val[i];
 
 		if ((c < ' ' && c != '\t') || c == 0x7f)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("value of header \"%s\" contains a control character", text),
-					 errhint("Line breaks and other control characters cannot be sent in a header.")));
+			return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+								"Line breaks and other control characters cannot be sent in a header.",
+								"value of header \"%.*s\" contains a control character", len, text);
 	}
+	return true;
 }
 
-void
-outbox_check_headers(const Jsonb *headers, OutboxHeaderAuthor author)
+/* HTTP does not tell X-Source from x-source; JSON does. */
+static bool
+check_not_repeated(const JsonbValue *names, int nnames, OutboxFault *fault)
 {
+	const JsonbValue *last = &names[nnames - 1];
+
+	for (int i = 0; i < nnames - 1; i++)
+	{
+		if (names[i].val.string.len == last->val.string.len &&
+			pg_strncasecmp(names[i].val.string.val, last->val.string.val, last->val.string.len) == 0)
+			return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+								"Header names do not depend on upper and lower case.",
+								"header \"%.*s\" is given twice",
+								last->val.string.len, last->val.string.val);
+	}
+	return true;
+}
+
+bool
+outbox_check_headers(const Jsonb *headers, OutboxHeaderAuthor author, OutboxFault *fault)
+{
+	JsonbValue	names[OUTBOX_MAX_OWN_HEADERS];
 	JsonbIterator *iterator;
 	JsonbIteratorToken token;
 	JsonbValue	name;
 	JsonbValue	value;
 	int			nheaders = 0;
+	int			bytes = 0;
 
 	if (headers == NULL)
-		return;
+		return true;
 	if (!JB_ROOT_IS_OBJECT(headers))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("headers must be a JSON object"),
-				 errhint("Write them as names and strings, for example {\"x-priority\": \"5\"}.")));
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Write them as names and strings, for example {\"x-priority\": \"5\"}.",
+							"headers must be a JSON object");
+	if (JB_ROOT_COUNT(headers) > OUTBOX_MAX_OWN_HEADERS)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							psprintf("At most %d are allowed.", OUTBOX_MAX_OWN_HEADERS),
+							"too many headers: %d", (int) JB_ROOT_COUNT(headers));
 
 	iterator = JsonbIteratorInit((JsonbContainer *) &headers->root);
 	while ((token = JsonbIteratorNext(&iterator, &name, true)) != WJB_DONE)
@@ -213,15 +241,19 @@ outbox_check_headers(const Jsonb *headers, OutboxHeaderAuthor author)
 		if (token != WJB_KEY)
 			continue;
 		(void) JsonbIteratorNext(&iterator, &value, true);
-		if (!outbox_header_is_allowed(name.val.string.val, name.val.string.len, author))
-			refuse_name(&name, author);
-		check_value(&name, &value);
-		nheaders++;
+		names[nheaders++] = name;
+		/* A handler's authorization could be sent, but would be there for all to read. */
+		if (name_is(name.val.string.val, name.val.string.len, "authorization") ||
+			!outbox_header_is_allowed(name.val.string.val, name.val.string.len, author))
+			return refuse_name(&name, author, fault);
+		if (!check_value(&name, &value, fault) || !check_not_repeated(names, nheaders, fault))
+			return false;
+		bytes += name.val.string.len + value.val.string.len;
 	}
-	if (nheaders > OUTBOX_MAX_OWN_HEADERS)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("too many headers"),
-				 errdetail("There are %d; at most %d are allowed.",
-						   nheaders, OUTBOX_MAX_OWN_HEADERS)));
+	if (bytes > OUTBOX_MAX_OWN_HEADER_BYTES)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							psprintf("Names and values together may have %d bytes.",
+									 OUTBOX_MAX_OWN_HEADER_BYTES),
+							"headers are too long: %d bytes", bytes);
+	return true;
 }

@@ -18,9 +18,12 @@
 #include "lib/stringinfo.h"
 #include "utils/jsonb.h"
 
+#include "common/fault.h"
+
 #define OUTBOX_MAX_OWN_HEADERS 64
 #define OUTBOX_MAX_HEADER_NAME 128
 #define OUTBOX_MAX_HEADER_VALUE 4096
+#define OUTBOX_MAX_OWN_HEADER_BYTES 8192	/* names and values together */
 
 /* Whose headers: what a producer may set is less than what an operator may. */
 typedef enum OutboxHeaderAuthor
@@ -30,11 +33,12 @@ typedef enum OutboxHeaderAuthor
 } OutboxHeaderAuthor;
 
 /*
- * Raise invalid_parameter_value unless headers is an object of at most
- * OUTBOX_MAX_OWN_HEADERS strings with names that its author may set and
- * values without control characters.  NULL is fine.
+ * Fill fault and return false unless headers is an object of at most
+ * OUTBOX_MAX_OWN_HEADERS strings with names that its author may set, none of
+ * them twice, and values without control characters.  NULL is fine.
  */
-extern void outbox_check_headers(const Jsonb *headers, OutboxHeaderAuthor author);
+extern bool outbox_check_headers(const Jsonb *headers, OutboxHeaderAuthor author,
+								 OutboxFault *fault);
 
 /* True if the author may set a header of this name (len bytes, any case). */
 extern bool outbox_header_is_allowed(const char *name, size_t len, OutboxHeaderAuthor author);

@@ -271,7 +271,11 @@ unit_generate_secret(PG_FUNCTION_ARGS)
 Datum
 unit_check_headers(PG_FUNCTION_ARGS)
 {
-	outbox_check_headers(PG_GETARG_JSONB_P(0),
-						 PG_GETARG_BOOL(1) ? OUTBOX_HEADERS_OF_HANDLER : OUTBOX_HEADERS_OF_MESSAGE);
+	OutboxFault fault;
+
+	if (!outbox_check_headers(PG_GETARG_JSONB_P(0),
+							  PG_GETARG_BOOL(1) ? OUTBOX_HEADERS_OF_HANDLER : OUTBOX_HEADERS_OF_MESSAGE,
+							  &fault))
+		outbox_raise_fault(&fault);
 	PG_RETURN_VOID();
 }

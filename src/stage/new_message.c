@@ -1,0 +1,122 @@
+/*-------------------------------------------------------------------------
+ *
+ * new_message.c
+ *		A message about to be staged, and what makes it acceptable.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "guc.h"
+#include "format/own_headers.h"
+#include "stage/new_message.h"
+#include "stage/payload.h"
+#include "stage/topic.h"
+
+static bool
+check_name(const char *what, const text *value, OutboxFault *fault)
+{
+	int			len;
+
+	if (value == NULL)
+		return true;
+	len = VARSIZE_ANY_EXHDR(value);
+	if (len == 0)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Pass NULL, or leave it out, if there is none.",
+							"%s must not be empty", what);
+	if (len > OUTBOX_NAME_MAX)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							psprintf("At most %d bytes are allowed; a longer one can be hashed.", OUTBOX_NAME_MAX),
+							"%s is too long: %d bytes", what, len);
+	return true;
+}
+
+/* Does the delay fit, each of its parts by itself, so that adding it cannot overflow? */
+static bool
+is_bounded(const Interval *delay)
+{
+	return abs(delay->month) <= OUTBOX_MAX_DELAY_DAYS / 30 &&
+		abs(delay->day) <= OUTBOX_MAX_DELAY_DAYS &&
+		delay->time <= OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY &&
+		delay->time >= -OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY;
+}
+
+static bool
+check_times(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault)
+{
+	envelope->staged_at = now;
+	envelope->due_at = now;
+
+	if (envelope->has_deliver_at && envelope->delay)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"deliver_at is a point in time, delay counts from now; pass one of them.",
+							"deliver_at and delay cannot be given together");
+	if (envelope->has_deliver_at)
+	{
+		if (TIMESTAMP_NOT_FINITE(envelope->deliver_at) ||
+			envelope->deliver_at > now + OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY)
+			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW,
+								"A message can be scheduled up to 100 years ahead.",
+								"deliver_at is infinite or too far ahead");
+		/* The past means now: lanes read forward. */
+		envelope->due_at = Max(now, envelope->deliver_at);
+	}
+	else if (envelope->delay)
+	{
+		if (!is_bounded(envelope->delay))
+			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW,
+								"A message can be delayed by up to 100 years.",
+								"delay is infinite or too long");
+		envelope->due_at = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+																   TimestampTzGetDatum(now),
+																   PointerGetDatum(envelope->delay)));
+		if (envelope->due_at < now)
+			return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+								"Leave delay out to deliver at once.",
+								"delay must not be negative");
+	}
+	return true;
+}
+
+bool
+outbox_check_envelope(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault)
+{
+	if (envelope->topic == NULL)
+		return outbox_fault(fault, ERRCODE_NULL_VALUE_NOT_ALLOWED,
+							"A topic is a name such as billing.invoice.paid.",
+							"topic must not be NULL");
+	if (!outbox_check_topic(VARDATA_ANY(envelope->topic), VARSIZE_ANY_EXHDR(envelope->topic), fault) ||
+		!check_name("tenant", envelope->tenant, fault) ||
+		!check_name("correlation_id", envelope->correlation_id, fault) ||
+		!check_times(envelope, now, fault))
+		return false;
+	if (envelope->headers && !outbox_check_headers(envelope->headers, OUTBOX_HEADERS_OF_MESSAGE, fault))
+		return false;
+	if (envelope->has_min_version && envelope->min_version < 1)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Versions of consumers count from 1; leave min_version out if every one may take the message.",
+							"min_version must be positive: %d", envelope->min_version);
+	return true;
+}
+
+bool
+outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault)
+{
+	if (message->payload == NULL)
+		return outbox_fault(fault, ERRCODE_NULL_VALUE_NOT_ALLOWED,
+							"Leave payload out for an empty object; the JSON value null is allowed: 'null'::jsonb.",
+							"payload must not be NULL");
+	if (!check_name("key", message->key, fault) ||
+		!check_name("dedupe_key", message->dedupe_key, fault))
+		return false;
+	if (outbox_payload_exceeds(message->payload, outbox_max_payload_size))
+		return outbox_fault(fault, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+							"Stage a reference to the data instead, or raise outbox.max_payload_size.",
+							"payload is larger than outbox.max_payload_size, %d bytes", outbox_max_payload_size);
+	return true;
+}

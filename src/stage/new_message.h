@@ -1,0 +1,63 @@
+/*-------------------------------------------------------------------------
+ *
+ * new_message.h
+ *		A message about to be staged, and what makes it acceptable.
+ *
+ * Promises: a message that passes outbox_check_new_message() breaks no limit and
+ * no header; one that does not is described by a fault, never by an error.
+ * Pure but for the payload limit, a setting.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_NEW_MESSAGE_H
+#define OUTBOX_NEW_MESSAGE_H
+
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+
+#include "common/fault.h"
+
+/* Most bytes of a key, dedupe_key, tenant or correlation_id: each goes into an index or a header. */
+#define OUTBOX_NAME_MAX 255
+
+/* How far ahead a message may be scheduled. */
+#define OUTBOX_MAX_DELAY_DAYS 36525
+
+/*
+ * What every message of one call shares.  NULL means not given; an SQL NULL
+ * topic is NULL here too and is refused.
+ */
+typedef struct OutboxEnvelope
+{
+	text	   *topic;
+	text	   *tenant;
+	text	   *correlation_id;
+	Jsonb	   *headers;
+	bool		has_deliver_at;
+	TimestampTz deliver_at;
+	Interval   *delay;
+	bool		has_min_version;
+	int32		min_version;
+
+	/* set by outbox_check_envelope() */
+	TimestampTz staged_at;		/* the clock at the call */
+	TimestampTz due_at;			/* never before staged_at */
+} OutboxEnvelope;
+
+/* What is a message's own. */
+typedef struct OutboxNewMessage
+{
+	const OutboxEnvelope *envelope;
+	Jsonb	   *payload;
+	text	   *key;
+	text	   *dedupe_key;
+	pg_uuid_t	id;				/* set when it is staged */
+} OutboxNewMessage;
+
+/* Check what the messages of a call share, and work out when they are due. */
+extern bool outbox_check_envelope(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault);
+
+/* Check what is a message's own. */
+extern bool outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault);
+
+#endif							/* OUTBOX_NEW_MESSAGE_H */

@@ -1,0 +1,375 @@
+/*-------------------------------------------------------------------------
+ *
+ * routes.c
+ *		Which handlers take a topic: the answer, cached per backend.
+ *
+ * Two hash tables.  One files every handler under the keys of its patterns
+ * (see topic.h), so that a topic of n segments is routed with n + 1 probes
+ * however many handlers there are.  The other remembers the answers for the
+ * topics lately staged; it is emptied when it grows past MAX_TOPICS.
+ *
+ * Everything lives in one memory context below CacheMemoryContext that is
+ * reset when a handler changed.  The table is read with the latest snapshot:
+ * under REPEATABLE READ the transaction's own may be hours old, and an
+ * answer taken from it would also mislead this backend's later transactions.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "dispatch/shmem.h"
+#include "stage/routes.h"
+#include "stage/topic.h"
+
+/* A producer that makes topics up as it goes must not fill the backend's memory. */
+#define MAX_TOPICS 1024
+
+/* A string that is not NUL-terminated, as a hash key. */
+typedef struct NameKey
+{
+	const char *name;
+	int			len;
+} NameKey;
+
+typedef struct PatternEntry
+{
+	NameKey		key;
+	int			n;
+	int			size;
+	OutboxRoute *routes;
+} PatternEntry;
+
+typedef struct TopicEntry
+{
+	NameKey		key;
+	OutboxRoutes *routes;
+} TopicEntry;
+
+static MemoryContext routes_context = NULL; /* patterns; reset when a handler changed */
+static MemoryContext topics_context = NULL; /* its child, emptied alone as well */
+static HTAB *patterns = NULL;
+static HTAB *topics = NULL;
+
+static bool callback_registered = false;
+static bool routes_built = false;	/* the tables are complete */
+static bool routes_stale = false;	/* a handler changed since the building began */
+static Oid	handler_relid = InvalidOid; /* the table that routes were read from */
+static uint32 routes_generation = 0;
+
+static uint32
+name_hash(const void *key, Size keysize)
+{
+	const NameKey *name = key;
+
+	return hash_bytes((const unsigned char *) name->name, name->len);
+}
+
+static int
+name_match(const void *a, const void *b, Size keysize)
+{
+	const NameKey *left = a;
+	const NameKey *right = b;
+
+	if (left->len != right->len)
+		return 1;
+	return memcmp(left->name, right->name, left->len);
+}
+
+static HTAB *
+create_name_table(const char *title, Size entrysize, MemoryContext context)
+{
+	HASHCTL		ctl = {0};
+
+	ctl.keysize = sizeof(NameKey);
+	ctl.entrysize = entrysize;
+	ctl.hash = name_hash;
+	ctl.match = name_match;
+	ctl.hcxt = context;
+	return hash_create(title, 256, &ctl, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
+}
+
+/* Find or make an entry; a new one gets its own copy of the name in context. */
+static void *
+enter_name(HTAB *table, const char *name, int len, MemoryContext context, bool *found)
+{
+	NameKey		key = {name, len};
+	char	   *copy;
+
+	if (hash_search(table, &key, HASH_FIND, found) == NULL)
+	{
+		copy = MemoryContextAlloc(context, Max(len, 1));
+		memcpy(copy, name, len);
+		key.name = copy;
+	}
+	return hash_search(table, &key, HASH_ENTER, found);
+}
+
+static void
+handler_relation_changed(Datum arg, Oid relid)
+{
+	if (relid == handler_relid || relid == InvalidOid)
+		routes_stale = true;
+}
+
+static uint32
+current_generation(void)
+{
+	OutboxDatabase *db = outbox_my_database();
+
+	return db ? pg_atomic_read_u32(&db->handler_generation) : 0;
+}
+
+static void
+forget_topics(void)
+{
+	topics = NULL;
+	MemoryContextReset(topics_context);
+	topics = create_name_table("outbox topics", sizeof(TopicEntry), topics_context);
+}
+
+static void
+forget_routes(void)
+{
+	routes_built = false;
+	patterns = NULL;
+	topics = NULL;
+	topics_context = NULL;
+	if (routes_context == NULL)
+		routes_context = AllocSetContextCreate(CacheMemoryContext, "outbox routes",
+											   ALLOCSET_DEFAULT_SIZES);
+	MemoryContextReset(routes_context);
+	topics_context = AllocSetContextCreate(routes_context, "outbox topics",
+										   ALLOCSET_DEFAULT_SIZES);
+	patterns = create_name_table("outbox patterns", sizeof(PatternEntry), routes_context);
+	forget_topics();
+}
+
+static void
+file_pattern(const char *pattern, int len, const OutboxRoute *route)
+{
+	PatternEntry *entry;
+	bool		found;
+
+	if (len == 0)
+		return;
+	entry = enter_name(patterns, pattern, outbox_pattern_key(pattern, len), routes_context, &found);
+	if (!found)
+	{
+		entry->n = 0;
+		entry->size = 1;
+		entry->routes = MemoryContextAlloc(routes_context, sizeof(OutboxRoute));
+	}
+	else if (entry->n == entry->size)
+	{
+		entry->size *= 2;
+		entry->routes = repalloc(entry->routes, sizeof(OutboxRoute) * entry->size);
+	}
+	entry->routes[entry->n++] = *route;
+}
+
+static void
+file_handler(const OutboxRoute *route, Datum topics_array)
+{
+	Datum	   *elems;
+	bool	   *nulls;
+	int			n;
+
+	deconstruct_array(DatumGetArrayTypeP(topics_array), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elems, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		text	   *pattern;
+
+		if (nulls[i])
+			continue;
+		pattern = DatumGetTextPP(elems[i]);
+		file_pattern(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern), route);
+	}
+}
+
+/* Where outbox.handler keeps what routing needs. */
+typedef struct HandlerColumns
+{
+	AttrNumber	id;
+	AttrNumber	topics;
+	AttrNumber	url;
+	AttrNumber	ordered;
+	AttrNumber	dropped_at;
+} HandlerColumns;
+
+static AttrNumber
+column_of(Oid relid, const char *name)
+{
+	AttrNumber	attnum = get_attnum(relid, name);
+
+	if (attnum == InvalidAttrNumber)
+		elog(ERROR, "table outbox.handler has no column \"%s\"", name);
+	return attnum;
+}
+
+static void
+read_handler(TupleTableSlot *slot, const HandlerColumns *columns)
+{
+	OutboxRoute route;
+	bool		isnull;
+	Datum		topics_array;
+
+	(void) slot_getattr(slot, columns->dropped_at, &isnull);
+	if (!isnull)
+		return;
+	route.handler_id = DatumGetInt32(slot_getattr(slot, columns->id, &isnull));
+	route.ordered = DatumGetBool(slot_getattr(slot, columns->ordered, &isnull));
+	(void) slot_getattr(slot, columns->url, &isnull);
+	route.is_pull = isnull;
+	topics_array = slot_getattr(slot, columns->topics, &isnull);
+	file_handler(&route, topics_array);
+}
+
+static void
+read_handlers(void)
+{
+	Relation	rel = table_open(handler_relid, AccessShareLock);
+	HandlerColumns columns;
+	Snapshot	snapshot;
+	TableScanDesc scan;
+	TupleTableSlot *slot;
+	MemoryContext scratch;
+	MemoryContext old;
+
+	columns.id = column_of(handler_relid, "id");
+	columns.topics = column_of(handler_relid, "topics");
+	columns.url = column_of(handler_relid, "url");
+	columns.ordered = column_of(handler_relid, "ordered");
+	columns.dropped_at = column_of(handler_relid, "dropped_at");
+
+	scratch = AllocSetContextCreate(CurrentMemoryContext, "outbox handler", ALLOCSET_DEFAULT_SIZES);
+	slot = table_slot_create(rel, NULL);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = table_beginscan(rel, snapshot, 0, NULL);
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		old = MemoryContextSwitchTo(scratch);
+		read_handler(slot, &columns);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(scratch);
+	}
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+	MemoryContextDelete(scratch);
+	table_close(rel, AccessShareLock);
+}
+
+/*
+ * The generation is read and the stale mark cleared before the snapshot is
+ * taken.  So a change that commits meanwhile may or may not be in this
+ * answer, as it may for any concurrent commit, but never stays unnoticed:
+ * the next call finds the routes stale and reads again.
+ */
+static void
+build_routes(void)
+{
+	if (!callback_registered)
+	{
+		CacheRegisterRelcacheCallback(handler_relation_changed, (Datum) 0);
+		callback_registered = true;
+	}
+	forget_routes();
+	handler_relid = outbox_relation_oid("handler", false);
+	routes_generation = current_generation();
+	routes_stale = false;
+	read_handlers();
+	routes_built = true;
+}
+
+static int
+compare_routes(const void *a, const void *b)
+{
+	int32		left = ((const OutboxRoute *) a)->handler_id;
+	int32		right = ((const OutboxRoute *) b)->handler_id;
+
+	return left < right ? -1 : left > right;
+}
+
+/* Gather what is filed under each key of the topic, each handler once. */
+static OutboxRoutes *
+find_routes(const char *topic, int len, MemoryContext context)
+{
+	PatternEntry *found[OUTBOX_TOPIC_MAX + 2];
+	OutboxRoutes *result;
+	int			nfound = 0;
+	int			n = 0;
+	int			size = 0;
+	int			position = 0;
+	int			key_len;
+
+	while (outbox_next_topic_key(topic, len, &position, &key_len))
+	{
+		NameKey		key = {topic, key_len};
+		PatternEntry *entry = hash_search(patterns, &key, HASH_FIND, NULL);
+
+		if (entry)
+		{
+			found[nfound++] = entry;
+			size += entry->n;
+		}
+	}
+
+	result = MemoryContextAlloc(context, offsetof(OutboxRoutes, route) + sizeof(OutboxRoute) * size);
+	for (int i = 0; i < nfound; i++)
+	{
+		memcpy(&result->route[n], found[i]->routes, sizeof(OutboxRoute) * found[i]->n);
+		n += found[i]->n;
+	}
+
+	qsort(result->route, n, sizeof(OutboxRoute), compare_routes);
+	result->n = 0;
+	for (int i = 0; i < n; i++)
+	{
+		if (i == 0 || result->route[i].handler_id != result->route[result->n - 1].handler_id)
+			result->route[result->n++] = result->route[i];
+	}
+	return result;
+}
+
+const OutboxRoutes *
+outbox_routes(const char *topic, int len)
+{
+	NameKey		key = {topic, len};
+	TopicEntry *entry;
+	OutboxRoutes *routes;
+	bool		found;
+
+	AcceptInvalidationMessages();
+	if (!routes_built || routes_stale || routes_generation != current_generation())
+		build_routes();
+
+	entry = hash_search(topics, &key, HASH_FIND, NULL);
+	if (entry)
+		return entry->routes;
+
+	if (hash_get_num_entries(topics) >= MAX_TOPICS)
+		forget_topics();
+	routes = find_routes(topic, len, topics_context);
+	entry = enter_name(topics, topic, len, topics_context, &found);
+	entry->routes = routes;
+	return routes;
+}

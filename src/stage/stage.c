@@ -1,0 +1,499 @@
+/*-------------------------------------------------------------------------
+ *
+ * stage.c
+ *		outbox.stage(), outbox.try_stage() and outbox.stage_many().
+ *
+ * A call checks everything first, then writes: the message, one delivery
+ * for each handler that takes its topic, and a note for the doorbell.  What
+ * is wrong with the arguments is a value (see fault.h), which stage() raises
+ * and try_stage() returns.
+ *
+ * A message with a dedupe_key is inserted by a statement, because ON
+ * CONFLICT knows how to wait for a concurrent duplicate; all other rows are
+ * inserted directly (see insert.h).
+ *
+ * Runs in the producer's backend and transaction.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "dispatch/doorbell.h"
+#include "guc.h"
+#include "stage/insert.h"
+#include "stage/new_message.h"
+#include "stage/message_id.h"
+#include "stage/routes.h"
+#include "stage/topic.h"
+
+PG_FUNCTION_INFO_V1(outbox_sql_stage);
+PG_FUNCTION_INFO_V1(outbox_sql_try_stage);
+PG_FUNCTION_INFO_V1(outbox_sql_stage_many);
+
+/* Where the three functions have their arguments. */
+enum
+{
+	ARG_TOPIC,
+	ARG_PAYLOAD,				/* an array for stage_many, as are the next two */
+	ARG_KEY,
+	ARG_DEDUPE_KEY,
+	ARG_TENANT,
+	ARG_CORRELATION_ID,
+	ARG_HEADERS,
+	ARG_DELIVER_AT,
+	ARG_DELAY,
+	ARG_MIN_VERSION
+};
+
+/* What became of a message. */
+typedef enum StageStatus
+{
+	STAGE_CREATED,
+	STAGE_EXISTS,				/* the id is that of the first message with this dedupe_key */
+	STAGE_DEDUPE_CONFLICT,
+	STAGE_INVALID
+} StageStatus;
+
+static const char *const status_names[] = {"created", "exists", "dedupe_conflict", "invalid"};
+
+/* What one call works with. */
+typedef struct Staging
+{
+	OutboxEnvelope envelope;
+	OutboxRoutes *routes;
+	OutboxInserter inserter;
+	OutboxFault fault;			/* when a status says that something is wrong */
+} Staging;
+
+/* A duplicate of an uncommitted message waits here until that one has committed or rolled back. */
+static OutboxPlan insert_unless_repeated = {
+	.sql = "INSERT INTO outbox.message (id, staged_at, min_version, topic, key, dedupe_key, tenant, correlation_id, headers, payload) "
+	"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) "
+	"ON CONFLICT ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING",
+	.nargs = 10,
+	.argtypes = {UUIDOID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID}
+};
+
+static OutboxPlan find_first = {
+	.sql = "SELECT m.id, m.topic FROM outbox.message m "
+	"WHERE COALESCE(m.tenant, '') OPERATOR(pg_catalog.=) COALESCE($1, '') "
+	"AND m.dedupe_key OPERATOR(pg_catalog.=) $2",
+	.nargs = 2,
+	.argtypes = {TEXTOID, TEXTOID}
+};
+
+static text *
+text_arg(FunctionCallInfo fcinfo, int n)
+{
+	return PG_ARGISNULL(n) ? NULL : PG_GETARG_TEXT_PP(n);
+}
+
+static void
+read_envelope(FunctionCallInfo fcinfo, OutboxEnvelope *envelope)
+{
+	memset(envelope, 0, sizeof(OutboxEnvelope));
+	envelope->topic = text_arg(fcinfo, ARG_TOPIC);
+	envelope->tenant = text_arg(fcinfo, ARG_TENANT);
+	envelope->correlation_id = text_arg(fcinfo, ARG_CORRELATION_ID);
+	envelope->headers = PG_ARGISNULL(ARG_HEADERS) ? NULL : PG_GETARG_JSONB_P(ARG_HEADERS);
+	envelope->has_deliver_at = !PG_ARGISNULL(ARG_DELIVER_AT);
+	if (envelope->has_deliver_at)
+		envelope->deliver_at = PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT);
+	envelope->delay = PG_ARGISNULL(ARG_DELAY) ? NULL : PG_GETARG_INTERVAL_P(ARG_DELAY);
+	envelope->has_min_version = !PG_ARGISNULL(ARG_MIN_VERSION);
+	if (envelope->has_min_version)
+		envelope->min_version = PG_GETARG_INT32(ARG_MIN_VERSION);
+}
+
+/* PostgreSQL's own errors for a transaction that may not write. */
+static void
+require_writable(const char *function)
+{
+	PreventCommandIfReadOnly(function);
+	PreventCommandIfParallelMode(function);
+}
+
+static OutboxRoutes *
+copy_routes(const OutboxRoutes *routes)
+{
+	Size		size = offsetof(OutboxRoutes, route) + sizeof(OutboxRoute) * routes->n;
+
+	return memcpy(palloc(size), routes, size);
+}
+
+/* Check what the call's messages share and route their topic. */
+static bool
+begin_staging(Staging *staging, FunctionCallInfo fcinfo)
+{
+	OutboxEnvelope *envelope = &staging->envelope;
+	char	   *topic;
+	int			len;
+
+	outbox_check_sql_version();
+	read_envelope(fcinfo, envelope);
+	if (!outbox_check_envelope(envelope, GetCurrentTimestamp(), &staging->fault))
+		return false;
+
+	topic = VARDATA_ANY(envelope->topic);
+	len = VARSIZE_ANY_EXHDR(envelope->topic);
+	staging->routes = copy_routes(outbox_routes(topic, len));
+	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_ERROR)
+		return outbox_fault(&staging->fault, ERRCODE_UNDEFINED_OBJECT,
+							"Create a handler that takes it, or set outbox.unrouted to delivered or dead.",
+							"no handler takes topic \"%.*s\"", len, topic);
+	return true;
+}
+
+/* Open the tables and draw n timestamps for ids; returns the first. */
+static uint64
+begin_writing(Staging *staging, int n)
+{
+	outbox_inserter_open(&staging->inserter);
+	outbox_message_ids_seed(RelationGetRelid(staging->inserter.message.rel));
+	return outbox_message_ids_reserve(staging->envelope.staged_at, n);
+}
+
+static void
+set_value(Datum *values, char *nulls, int n, const void *value)
+{
+	values[n] = PointerGetDatum(value);
+	nulls[n] = value ? ' ' : 'n';
+}
+
+static bool
+insert_if_first(const OutboxNewMessage *message)
+{
+	const OutboxEnvelope *envelope = message->envelope;
+	Datum		values[10];
+	char		nulls[10];
+
+	set_value(values, nulls, 0, &message->id);
+	values[1] = TimestampTzGetDatum(envelope->staged_at);
+	nulls[1] = ' ';
+	values[2] = Int32GetDatum(envelope->min_version);
+	nulls[2] = envelope->has_min_version ? ' ' : 'n';
+	set_value(values, nulls, 3, envelope->topic);
+	set_value(values, nulls, 4, message->key);
+	set_value(values, nulls, 5, message->dedupe_key);
+	set_value(values, nulls, 6, envelope->tenant);
+	set_value(values, nulls, 7, envelope->correlation_id);
+	set_value(values, nulls, 8, envelope->headers);
+	set_value(values, nulls, 9, message->payload);
+	return outbox_execute(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
+}
+
+/* Find the message that has the dedupe_key; false if it has gone since. */
+static bool
+look_up_first(Staging *staging, OutboxNewMessage *message, StageStatus *status)
+{
+	Datum		values[2];
+	char		nulls[2];
+	HeapTuple	row;
+	TupleDesc	desc;
+	bool		isnull;
+	text	   *first_topic;
+	text	   *topic = message->envelope->topic;
+
+	set_value(values, nulls, 0, message->envelope->tenant);
+	set_value(values, nulls, 1, message->dedupe_key);
+	if (outbox_execute(&find_first, values, nulls, false, 1, SPI_OK_SELECT) == 0)
+		return false;
+
+	row = SPI_tuptable->vals[0];
+	desc = SPI_tuptable->tupdesc;
+	message->id = *DatumGetUUIDP(SPI_getbinval(row, desc, 1, &isnull));
+	first_topic = DatumGetTextPP(SPI_getbinval(row, desc, 2, &isnull));
+	*status = STAGE_EXISTS;
+	if (VARSIZE_ANY_EXHDR(first_topic) != VARSIZE_ANY_EXHDR(topic) ||
+		memcmp(VARDATA_ANY(first_topic), VARDATA_ANY(topic), VARSIZE_ANY_EXHDR(topic)) != 0)
+		*status = STAGE_DEDUPE_CONFLICT;
+	return true;
+}
+
+/* Describe a conflict, outside SPI's memory. */
+static void
+describe_conflict(Staging *staging, const OutboxNewMessage *message)
+{
+	outbox_fault(&staging->fault, ERRCODE_UNIQUE_VIOLATION,
+				 "A dedupe_key is unique within a tenant, over all topics; prefix it with what it is about.",
+				 "dedupe_key \"%s\" was used for a message of another topic",
+				 text_to_cstring(message->dedupe_key));
+}
+
+/*
+ * Insert a message with a dedupe_key, or find the first one that has it.  In
+ * between that one may be removed, hence the loop.  Under REPEATABLE READ
+ * the insertion itself fails if the first one is invisible to the snapshot.
+ */
+static StageStatus
+insert_deduplicated(Staging *staging, OutboxNewMessage *message)
+{
+	OutboxSecurity caller;
+	StageStatus status;
+
+	SPI_connect();
+	outbox_become_owner(&caller);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (insert_if_first(message))
+		{
+			status = STAGE_CREATED;
+			break;
+		}
+		if (look_up_first(staging, message, &status))
+			break;
+	}
+	outbox_become_caller(&caller);
+	SPI_finish();
+
+	if (status == STAGE_DEDUPE_CONFLICT)
+		describe_conflict(staging, message);
+	return status;
+}
+
+static void
+insert_deliveries(Staging *staging, const OutboxNewMessage *message)
+{
+	for (int i = 0; i < staging->routes->n; i++)
+	{
+		const OutboxRoute *route = &staging->routes->route[i];
+
+		outbox_insert_delivery(&staging->inserter, message, route);
+		outbox_doorbell_note(route->handler_id, OUTBOX_RING_DUE, message->envelope->due_at, &message->id);
+	}
+	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_DEAD)
+		outbox_insert_unrouted(&staging->inserter, message);
+}
+
+/* Write a message that has been checked. */
+static StageStatus
+write_message(Staging *staging, OutboxNewMessage *message, uint64 timestamp)
+{
+	outbox_message_id_make(timestamp, &message->id);
+	if (message->dedupe_key)
+	{
+		StageStatus status = insert_deduplicated(staging, message);
+
+		if (status != STAGE_CREATED)
+			return status;
+	}
+	else
+		outbox_insert_message(&staging->inserter, message);
+	insert_deliveries(staging, message);
+	return STAGE_CREATED;
+}
+
+/* All of stage() and try_stage() but how the outcome is told. */
+static StageStatus
+stage_one(Staging *staging, FunctionCallInfo fcinfo, OutboxNewMessage *message)
+{
+	StageStatus status;
+	uint64		timestamp;
+
+	if (!begin_staging(staging, fcinfo))
+		return STAGE_INVALID;
+	message->envelope = &staging->envelope;
+	message->payload = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
+	message->key = text_arg(fcinfo, ARG_KEY);
+	message->dedupe_key = text_arg(fcinfo, ARG_DEDUPE_KEY);
+	if (!outbox_check_new_message(message, &staging->fault))
+		return STAGE_INVALID;
+
+	timestamp = begin_writing(staging, 1);
+	status = write_message(staging, message, timestamp);
+	outbox_inserter_close(&staging->inserter);
+	return status;
+}
+
+static Datum
+return_id(FunctionCallInfo fcinfo, const pg_uuid_t *id)
+{
+	pg_uuid_t  *result = palloc(sizeof(pg_uuid_t));
+
+	*result = *id;
+	PG_RETURN_UUID_P(result);
+}
+
+/* outbox.stage(topic, payload, key, ...) */
+Datum
+outbox_sql_stage(PG_FUNCTION_ARGS)
+{
+	Staging		staging;
+	OutboxNewMessage message;
+	StageStatus status;
+
+	require_writable("outbox.stage()");
+	status = stage_one(&staging, fcinfo, &message);
+	if (status != STAGE_CREATED && status != STAGE_EXISTS)
+		outbox_raise_fault(&staging.fault);
+	return return_id(fcinfo, &message.id);
+}
+
+/* outbox.try_stage(topic, payload, key, ...) */
+Datum
+outbox_sql_try_stage(PG_FUNCTION_ARGS)
+{
+	Staging		staging;
+	OutboxNewMessage message;
+	StageStatus status;
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false, false, true};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	require_writable("outbox.try_stage()");
+	status = stage_one(&staging, fcinfo, &message);
+
+	/* The id of a conflict is that of the message that has the dedupe_key. */
+	values[0] = UUIDPGetDatum(&message.id);
+	nulls[0] = status == STAGE_INVALID;
+	values[1] = CStringGetTextDatum(status_names[status]);
+	if (status == STAGE_INVALID || status == STAGE_DEDUPE_CONFLICT)
+	{
+		values[2] = CStringGetTextDatum(staging.fault.message);
+		nulls[2] = false;
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+/* The elements of an array argument; NULL if it is not given. */
+static Datum *
+array_arg(FunctionCallInfo fcinfo, int n, const char *name, Oid type, bool **nulls, int *nelems)
+{
+	ArrayType  *array;
+	Datum	   *elems;
+
+	*nulls = NULL;
+	*nelems = 0;
+	if (PG_ARGISNULL(n))
+		return NULL;
+	array = PG_GETARG_ARRAYTYPE_P(n);
+	if (ARR_NDIM(array) > 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("%s must be an array of one dimension", name)));
+	deconstruct_array(array, type, -1, false, TYPALIGN_INT, &elems, nulls, nelems);
+	return elems;
+}
+
+/* An optional array of texts, one for each message. */
+static void
+read_texts(FunctionCallInfo fcinfo, int arg, const char *name, OutboxNewMessage *messages, int n,
+		   size_t field)
+{
+	bool	   *nulls;
+	int			nelems;
+	Datum	   *elems = array_arg(fcinfo, arg, name, TEXTOID, &nulls, &nelems);
+
+	if (elems == NULL)
+		return;
+	if (nelems != n)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("payloads has %d elements but %s has %d", n, name, nelems),
+				 errhint("Pass one element for each payload, NULL where there is none.")));
+	for (int i = 0; i < n; i++)
+	{
+		if (!nulls[i])
+			*(text **) ((char *) &messages[i] + field) = DatumGetTextPP(elems[i]);
+	}
+}
+
+/* Read the messages of stage_many() and check every one of them. */
+static OutboxNewMessage *
+read_messages(FunctionCallInfo fcinfo, Staging *staging, int *n)
+{
+	bool	   *nulls;
+	Datum	   *payloads = array_arg(fcinfo, ARG_PAYLOAD, "payloads", JSONBOID, &nulls, n);
+	OutboxNewMessage *messages;
+
+	if (payloads == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("payloads must not be NULL"),
+				 errhint("An empty array stages nothing.")));
+	messages = MemoryContextAllocExtended(CurrentMemoryContext, sizeof(OutboxNewMessage) * Max(*n, 1),
+										  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	read_texts(fcinfo, ARG_KEY, "keys", messages, *n, offsetof(OutboxNewMessage, key));
+	read_texts(fcinfo, ARG_DEDUPE_KEY, "dedupe_keys", messages, *n, offsetof(OutboxNewMessage, dedupe_key));
+	for (int i = 0; i < *n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		messages[i].envelope = &staging->envelope;
+		messages[i].payload = nulls[i] ? NULL : DatumGetJsonbP(payloads[i]);
+		if (!outbox_check_new_message(&messages[i], &staging->fault))
+			outbox_raise_fault(&staging->fault);
+	}
+	return messages;
+}
+
+/* Stage them all; the ids are left in the messages. */
+static OutboxNewMessage *
+stage_all(FunctionCallInfo fcinfo, int *n)
+{
+	Staging		staging;
+	OutboxNewMessage *messages;
+	uint64		timestamp;
+
+	if (!begin_staging(&staging, fcinfo))
+		outbox_raise_fault(&staging.fault);
+	messages = read_messages(fcinfo, &staging, n);
+	if (*n == 0)
+		return messages;
+
+	timestamp = begin_writing(&staging, *n);
+	for (int i = 0; i < *n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (write_message(&staging, &messages[i], timestamp + i) == STAGE_DEDUPE_CONFLICT)
+			outbox_raise_fault(&staging.fault);
+	}
+	outbox_inserter_close(&staging.inserter);
+	return messages;
+}
+
+/* outbox.stage_many(topic, payloads, keys, dedupe_keys, ...) */
+Datum
+outbox_sql_stage_many(PG_FUNCTION_ARGS)
+{
+	FuncCallContext *call;
+	pg_uuid_t  *ids;
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		OutboxNewMessage *messages;
+		int			n;
+
+		require_writable("outbox.stage_many()");
+		call = SRF_FIRSTCALL_INIT();
+		messages = stage_all(fcinfo, &n);
+		ids = MemoryContextAllocHuge(call->multi_call_memory_ctx, sizeof(pg_uuid_t) * Max(n, 1));
+		for (int i = 0; i < n; i++)
+			ids[i] = messages[i].id;
+		call->user_fctx = ids;
+		call->max_calls = n;
+	}
+
+	call = SRF_PERCALL_SETUP();
+	ids = call->user_fctx;
+	if (call->call_cntr < call->max_calls)
+		SRF_RETURN_NEXT(call, return_id(fcinfo, &ids[call->call_cntr]));
+	SRF_RETURN_DONE(call);
+}
