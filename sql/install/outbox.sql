@@ -283,11 +283,851 @@ Errors: as outbox.stage(), and array_subscript_error for arrays of more than one
 
 -----------------------------------------------------------------------------
 -- Operators
+--
+-- All of them act with the owner's rights once EXECUTE was granted, lock the
+-- rows they change in (message_id, handler_id) order, and tell the dispatcher
+-- at commit.  Whoever brings a settled delivery back locks its message first,
+-- so that outbox.prune() cannot remove it in between.
 -----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox._topic_taken(patterns text[], topic text) RETURNS boolean
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_topic_taken';
+COMMENT ON FUNCTION outbox._topic_taken(text[], text) IS 'Internal: does one of the topic patterns take this topic? Raises invalid_parameter_value for a bad pattern';
+
+CREATE FUNCTION outbox._retention(OUT delivered interval, OUT dead interval, OUT batch int)
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_retention';
+COMMENT ON FUNCTION outbox._retention() IS 'Internal: outbox.delivered_retention, outbox.dead_retention and outbox.prune_batch_size as they are set now';
+
+-- The id of a handler that is still there.
+CREATE FUNCTION outbox._live_handler(handler text) RETURNS int
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	result int;
+BEGIN
+	SELECT h.id INTO result FROM outbox.handler h WHERE h.name = handler AND h.dropped_at IS NULL;
+	IF result IS NOT NULL THEN
+		RETURN result;
+	END IF;
+	IF EXISTS (SELECT FROM outbox.handler h WHERE h.name = handler) THEN
+		RAISE EXCEPTION 'handler "%" was dropped', handler
+			USING ERRCODE = 'undefined_object',
+				HINT = 'Nothing can be delivered to a dropped handler; create one and use outbox.replay() with backfill.';
+	END IF;
+	RAISE EXCEPTION 'handler "%" does not exist', coalesce(handler, 'NULL')
+		USING ERRCODE = 'undefined_object', HINT = 'The view outbox.handlers lists the handlers there are.';
+END $$;
+COMMENT ON FUNCTION outbox._live_handler(text) IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped';
+
+-- A message by id, within a tenant if one is named; locked against prune().
+CREATE FUNCTION outbox._lock_message(id uuid, tenant text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF id IS NULL THEN
+		RAISE EXCEPTION 'message id must not be null'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass the id that outbox.stage() returned.';
+	END IF;
+	PERFORM FROM outbox.message m
+	WHERE m.id = _lock_message.id AND (_lock_message.tenant IS NULL OR m.tenant = _lock_message.tenant)
+	FOR KEY SHARE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'message % does not exist%', id, CASE WHEN tenant IS NULL THEN '' ELSE format(' for tenant "%s"', tenant) END
+			USING ERRCODE = 'no_data_found',
+				HINT = 'outbox.prune() removes messages once all their deliveries are settled and past retention.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._lock_message(uuid, text) IS 'Internal: lock a message against prune(); raises no_data_found if there is none';
+
+-- The handler of one delivery, by name; any handler that has one of it.
+CREATE FUNCTION outbox._handler_of_message(id uuid, handler text) RETURNS int
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	result int;
+BEGIN
+	SELECT h.id INTO result
+	FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id
+	WHERE d.message_id = _handler_of_message.id AND h.name = handler
+	ORDER BY h.dropped_at IS NULL DESC, h.id DESC
+	LIMIT 1;
+	IF result IS NULL THEN
+		PERFORM outbox._live_handler(handler);
+		RAISE EXCEPTION 'message % has no delivery for handler "%"', id, handler
+			USING ERRCODE = 'no_data_found',
+				HINT = 'The view outbox.deliveries shows which handlers a message was routed to.';
+	END IF;
+	RETURN result;
+END $$;
+COMMENT ON FUNCTION outbox._handler_of_message(uuid, text) IS 'Internal: the handler of that name which the message was routed to; raises if there is none';
+
+-- Refuse what would select nothing or mean something else.
+CREATE FUNCTION outbox._check_filter(topic text, since timestamptz, until timestamptz, max_rows bigint) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF since > until THEN
+		RAISE EXCEPTION 'since must not be later than until'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'The range includes since and excludes until.';
+	END IF;
+	IF max_rows <= 0 THEN
+		RAISE EXCEPTION 'max_rows must be positive'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for no limit.';
+	END IF;
+	IF topic IS NOT NULL THEN
+		PERFORM outbox._topic_taken(ARRAY[topic], 'x');
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_filter(text, timestamptz, timestamptz, bigint) IS 'Internal: raises invalid_parameter_value for an impossible filter';
+
+-- Settled deliveries back to pending.  The one place that does it.
+-- Parameters are folded into each plan, so that the partial index of buried
+-- deliveries or the range of the primary key is used, whichever fits.
+CREATE FUNCTION outbox._revive(only_handler int, lowest uuid, highest uuid, topic text, tenant text, code text,
+	states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+	n bigint;
+BEGIN
+	IF dry_run THEN
+		SELECT count(*) INTO n
+		FROM (
+			SELECT FROM outbox.delivery d
+			JOIN outbox.handler h ON h.id = d.handler_id
+			JOIN outbox.message m ON m.id = d.message_id
+			WHERE d.state = ANY (states) AND d.message_id >= lowest AND d.message_id <= highest
+				AND (only_handler IS NULL OR d.handler_id = only_handler) AND d.handler_id <> 0 AND h.dropped_at IS NULL
+				AND (_revive.code IS NULL OR d.code = _revive.code)
+				AND (_revive.tenant IS NULL OR m.tenant = _revive.tenant)
+				AND (_revive.topic IS NULL OR outbox._topic_taken(ARRAY[_revive.topic], m.topic))
+			LIMIT max_rows) AS chosen;
+		RETURN n;
+	END IF;
+
+	WITH chosen AS MATERIALIZED (
+		SELECT d.message_id, d.handler_id
+		FROM outbox.delivery d
+		JOIN outbox.handler h ON h.id = d.handler_id
+		JOIN outbox.message m ON m.id = d.message_id
+		WHERE d.state = ANY (states) AND d.message_id >= lowest AND d.message_id <= highest
+			AND (only_handler IS NULL OR d.handler_id = only_handler) AND d.handler_id <> 0 AND h.dropped_at IS NULL
+			AND (_revive.code IS NULL OR d.code = _revive.code)
+			AND (_revive.tenant IS NULL OR m.tenant = _revive.tenant)
+			AND (_revive.topic IS NULL OR outbox._topic_taken(ARRAY[_revive.topic], m.topic))
+		ORDER BY d.message_id, d.handler_id
+		LIMIT max_rows
+		FOR KEY SHARE OF m FOR UPDATE OF d
+	), revived AS (
+		UPDATE outbox.delivery d
+		SET state = 0, budget_from = d.attempts, streak = 0, due_at = clock_timestamp(), settled_at = NULL,
+			code = NULL, error = NULL, http_status = NULL
+		FROM chosen c
+		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id AND d.state = ANY (states)
+		RETURNING d.handler_id, d.due_at, d.message_id
+	)
+	SELECT count(*) INTO n
+	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM revived r OFFSET 0) AS rung;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox._revive(int, uuid, uuid, text, text, text, smallint[], bigint, boolean) IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
+
+-- A delivery to a handler that takes the topic and has not had the message:
+-- for dead letters nobody took, and for handlers younger than the message.
+CREATE FUNCTION outbox._route_again(only_handler int, only_unrouted boolean, lowest uuid, highest uuid, topic text, tenant text,
+	max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+	n bigint;
+BEGIN
+	IF dry_run THEN
+		SELECT count(*) INTO n
+		FROM (
+			SELECT FROM outbox.message m
+			JOIN outbox.handler h ON h.dropped_at IS NULL AND h.id <> 0 AND outbox._topic_taken(h.topics, m.topic)
+			WHERE m.id >= lowest AND m.id <= highest
+				AND (only_handler IS NULL OR h.id = only_handler)
+				AND (_route_again.tenant IS NULL OR m.tenant = _route_again.tenant)
+				AND (_route_again.topic IS NULL OR outbox._topic_taken(ARRAY[_route_again.topic], m.topic))
+				AND NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = h.id)
+				AND (NOT only_unrouted OR EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = 0 AND d.state IN (4, 5)))
+			LIMIT max_rows) AS chosen;
+		RETURN n;
+	END IF;
+
+	WITH chosen AS MATERIALIZED (
+		SELECT m.id AS message_id, m.key, m.min_version, h.id AS handler_id, h.ordered
+		FROM outbox.message m
+		JOIN outbox.handler h ON h.dropped_at IS NULL AND h.id <> 0 AND outbox._topic_taken(h.topics, m.topic)
+		WHERE m.id >= lowest AND m.id <= highest
+			AND (only_handler IS NULL OR h.id = only_handler)
+			AND (_route_again.tenant IS NULL OR m.tenant = _route_again.tenant)
+			AND (_route_again.topic IS NULL OR outbox._topic_taken(ARRAY[_route_again.topic], m.topic))
+			AND NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = h.id)
+			AND (NOT only_unrouted OR EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = 0 AND d.state IN (4, 5)))
+		ORDER BY m.id, h.id
+		LIMIT max_rows
+		FOR KEY SHARE OF m
+	), routed AS (
+		INSERT INTO outbox.delivery (message_id, handler_id, due_at, min_version, key)
+		SELECT c.message_id, c.handler_id, clock_timestamp(), c.min_version, CASE WHEN c.ordered THEN c.key END
+		FROM chosen c
+		ON CONFLICT DO NOTHING
+		RETURNING handler_id, due_at, message_id
+	), answered AS (
+		-- The dead letter nobody took has been taken.
+		UPDATE outbox.delivery d
+		SET state = 5, code = 'rerouted', error = NULL, settled_at = clock_timestamp()
+		FROM (SELECT DISTINCT r.message_id FROM routed r) AS r
+		WHERE d.message_id = r.message_id AND d.handler_id = 0 AND d.state = 4
+	)
+	SELECT count(*) INTO n
+	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM routed r OFFSET 0) AS rung;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox._route_again(int, boolean, uuid, uuid, text, text, bigint, boolean) IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
+
+CREATE FUNCTION outbox.requeue(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	only_handler int;
+	n bigint;
+BEGIN
+	PERFORM outbox._lock_message(id, tenant);
+	IF handler IS NOT NULL THEN
+		only_handler := outbox._handler_of_message(id, handler);
+	END IF;
+	n := outbox._revive(only_handler, id, id, NULL, NULL, NULL, '{4,5}', NULL, false);
+	IF only_handler IS NULL OR only_handler = 0 THEN
+		n := n + outbox._route_again(NULL, true, id, id, NULL, NULL, NULL, false);
+	END IF;
+	IF n > 0 THEN
+		RETURN n;
+	END IF;
+
+	-- Say so when what is dead cannot be brought back.
+	IF EXISTS (
+		SELECT FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id
+		WHERE d.message_id = requeue.id AND d.state IN (4, 5) AND h.dropped_at IS NOT NULL
+			AND (only_handler IS NULL OR d.handler_id = only_handler))
+	THEN
+		RAISE EXCEPTION 'message % cannot be requeued: its handler was dropped', id
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				HINT = 'Create a handler that takes its topic and use outbox.replay() with backfill.';
+	END IF;
+	IF EXISTS (
+		SELECT FROM outbox.delivery d
+		WHERE d.message_id = requeue.id AND d.state = 4 AND d.handler_id = 0 AND (only_handler IS NULL OR only_handler = 0))
+	THEN
+		RAISE EXCEPTION 'message % cannot be requeued: no handler takes its topic', id
+			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create a handler for the topic first.';
+	END IF;
+	RETURN 0;
+END $$;
+COMMENT ON FUNCTION outbox.requeue(uuid, text, text) IS
+'Bring the dead and cancelled deliveries of a message back: pending, due now, with a fresh attempt budget.
+id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+A message that no handler took (outbox.unrouted = dead) goes to the handlers that take its topic now.
+Receipts of handlers that succeeded stay, and what is outstanding is left alone.
+Returns the number of deliveries brought back, 0 if none was dead or cancelled.
+Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler, object_not_in_prerequisite_state if its handler was dropped or nobody takes its topic.';
+
+CREATE FUNCTION outbox.requeue_where(handler text DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL, code text DEFAULT NULL,
+	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, include_delivered boolean DEFAULT false,
+	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	only_handler int;
+	lowest uuid := outbox._id_floor(coalesce(since, '-infinity'));
+	highest uuid := outbox._id_floor(coalesce(until, 'infinity'));
+	states smallint[] := '{4,5}';
+	n bigint := 0;
+BEGIN
+	PERFORM outbox._check_filter(topic, since, until, max_rows);
+	IF num_nonnulls(handler, topic, tenant, code, since, until) = 0 THEN
+		RAISE EXCEPTION 'requeue_where needs a filter'
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'Name a handler, topic, tenant, code or time range; since => ''-infinity'' means everything.';
+	END IF;
+	IF handler IS NOT NULL THEN
+		only_handler := outbox._live_handler(handler);
+	END IF;
+	IF include_delivered THEN
+		states := '{3,4,5}';
+	END IF;
+	IF only_handler IS DISTINCT FROM 0 THEN
+		n := outbox._revive(only_handler, lowest, highest, topic, tenant, code, states, max_rows, coalesce(dry_run, false));
+	END IF;
+	IF (only_handler IS NULL OR only_handler = 0) AND (code IS NULL OR code = 'unrouted') AND (max_rows IS NULL OR n < max_rows) THEN
+		n := n + outbox._route_again(NULL, true, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
+	END IF;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox.requeue_where(text, text, text, text, timestamptz, timestamptz, boolean, bigint, boolean) IS
+'Bring many dead and cancelled deliveries back at once, as outbox.requeue() does for one message.
+Every argument narrows the choice and at least one of the first six is needed: handler (name), topic (a pattern, as handlers have), tenant, code (of the last outcome), since and until (time of staging; until is excluded).
+include_delivered: also deliver again what was delivered. max_rows: at most so many, oldest first. dry_run: change nothing, only count.
+Outstanding deliveries and those of dropped handlers are never touched. All in the caller''s transaction.
+Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter.';
+
+CREATE FUNCTION outbox.replay(handler text, since timestamptz, until timestamptz DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL,
+	backfill boolean DEFAULT false, max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	only_handler int;
+	lowest uuid := outbox._id_floor(since);
+	highest uuid := outbox._id_floor(coalesce(until, 'infinity'));
+	n bigint;
+BEGIN
+	IF since IS NULL THEN
+		RAISE EXCEPTION 'since must not be null'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'since => ''-infinity'' means everything that is still retained.';
+	END IF;
+	PERFORM outbox._check_filter(topic, since, until, max_rows);
+	only_handler := outbox._live_handler(handler);
+	IF only_handler = 0 THEN
+		RAISE EXCEPTION 'handler "%" cannot be replayed', handler
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'It keeps what nobody took; use outbox.requeue_where().';
+	END IF;
+	n := outbox._revive(only_handler, lowest, highest, topic, tenant, NULL, '{3}', max_rows, coalesce(dry_run, false));
+	IF backfill AND (max_rows IS NULL OR n < max_rows) THEN
+		n := n + outbox._route_again(only_handler, false, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
+	END IF;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox.replay(text, timestamptz, timestamptz, text, text, boolean, bigint, boolean) IS
+'Deliver again to one handler what it was delivered: pending, due now, with a fresh attempt budget, under the same message id and the next attempt number.
+handler: name. since, until: time of staging; until is excluded and may be left out. topic: a pattern. tenant: only this tenant''s.
+backfill: also messages of the handler''s topics that it never had, staged before it was created or before it took the topic.
+max_rows: at most so many, oldest first. dry_run: change nothing, only count.
+Dead and cancelled deliveries are left to outbox.requeue_where(). Only what outbox.prune() has not removed can be replayed.
+Returns the number of deliveries. Errors: undefined_object for an unknown or dropped handler, invalid_parameter_value for an impossible range.';
+
+-- Outstanding deliveries, and dead ones that hold up their key, to cancelled.
+CREATE FUNCTION outbox._cancel(states smallint[], only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
+	max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
+DECLARE
+	n bigint;
+BEGIN
+	IF dry_run THEN
+		SELECT count(*) INTO n
+		FROM (
+			SELECT FROM outbox.delivery d
+			JOIN outbox.handler h ON h.id = d.handler_id
+			JOIN outbox.message m ON m.id = d.message_id
+			WHERE d.state = ANY (states) AND (d.state < 3 OR d.key IS NOT NULL AND h.on_dead = 'block' AND h.dropped_at IS NULL)
+				AND d.message_id >= lowest AND d.message_id <= highest
+				AND (only_handler IS NULL OR d.handler_id = only_handler)
+				AND (_cancel.tenant IS NULL OR m.tenant = _cancel.tenant)
+				AND (_cancel.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel.topic], m.topic))
+			LIMIT max_rows) AS chosen;
+		RETURN n;
+	END IF;
+
+	WITH chosen AS MATERIALIZED (
+		SELECT d.message_id, d.handler_id, d.state
+		FROM outbox.delivery d
+		JOIN outbox.handler h ON h.id = d.handler_id
+		JOIN outbox.message m ON m.id = d.message_id
+		WHERE d.state = ANY (states) AND (d.state < 3 OR d.key IS NOT NULL AND h.on_dead = 'block' AND h.dropped_at IS NULL)
+			AND d.message_id >= lowest AND d.message_id <= highest
+			AND (only_handler IS NULL OR d.handler_id = only_handler)
+			AND (_cancel.tenant IS NULL OR m.tenant = _cancel.tenant)
+			AND (_cancel.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel.topic], m.topic))
+		ORDER BY d.message_id, d.handler_id
+		LIMIT max_rows
+		FOR UPDATE OF d
+	), cancelled AS (
+		UPDATE outbox.delivery d
+		SET state = 5, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
+		FROM chosen c
+		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id AND d.state = ANY (states)
+		RETURNING d.handler_id, d.due_at, d.message_id, d.key
+	), next_of_key AS (
+		-- The successor of a cancelled head may be tried now.
+		SELECT k.handler_id, s.due_at, s.message_id
+		FROM (SELECT DISTINCT c.handler_id, c.key FROM cancelled c WHERE c.key IS NOT NULL) AS k
+		CROSS JOIN LATERAL (
+			SELECT d.due_at, d.message_id FROM outbox.delivery d
+			WHERE d.handler_id = k.handler_id AND d.key = k.key AND d.state < 3
+				AND NOT EXISTS (SELECT FROM cancelled c WHERE c.handler_id = d.handler_id AND c.message_id = d.message_id)
+			ORDER BY d.message_id
+			LIMIT 1) AS s
+	), rung AS (
+		SELECT outbox._ring(c.handler_id, 1, c.due_at, c.message_id) FROM cancelled c
+		UNION ALL
+		SELECT outbox._ring(s.handler_id, 0, s.due_at, s.message_id) FROM next_of_key s
+	)
+	SELECT (SELECT count(*) FROM cancelled) INTO n FROM (SELECT count(r.*) FROM rung r) AS all_rung;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox._cancel(smallint[], int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel deliveries in these states, dead ones only if they hold up their key; returns how many';
+
+-- What stands in the way: first what is outstanding, then the dead that block.
+-- Two statements, so that each has its partial index.
+CREATE FUNCTION outbox._cancel_all(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
+	max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	n bigint;
+BEGIN
+	n := outbox._cancel('{0,1,2}', only_handler, lowest, highest, topic, tenant, reason, max_rows, dry_run);
+	IF max_rows IS NULL OR n < max_rows THEN
+		n := n + outbox._cancel('{4}', only_handler, lowest, highest, topic, tenant, reason, max_rows - n, dry_run);
+	END IF;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox._cancel_all(int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel outstanding deliveries and dead ones that hold up their key; returns how many';
+
+CREATE FUNCTION outbox.cancel(id uuid, reason text DEFAULT NULL, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	only_handler int;
+BEGIN
+	PERFORM outbox._lock_message(id, tenant);
+	IF handler IS NOT NULL THEN
+		only_handler := outbox._handler_of_message(id, handler);
+	END IF;
+	RETURN outbox._cancel_all(only_handler, id, id, NULL, NULL, reason, NULL, false);
+END $$;
+COMMENT ON FUNCTION outbox.cancel(uuid, text, text, text) IS
+'Cancel the outstanding deliveries of a message, and dead ones that hold up their key (on_dead => block).
+id: the message. reason: kept as the deliveries'' error, with code cancelled. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+A request that is out is not called back, but its answer no longer changes the delivery; a consumer that holds the lease gets false from complete() and its kin.
+Returns the number of deliveries cancelled, 0 if all were settled.
+Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
+
+CREATE FUNCTION outbox.cancel_where(handler text DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL,
+	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, reason text DEFAULT NULL,
+	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	only_handler int;
+BEGIN
+	PERFORM outbox._check_filter(topic, since, until, max_rows);
+	IF num_nonnulls(handler, topic, tenant, since, until) = 0 THEN
+		RAISE EXCEPTION 'cancel_where needs a filter'
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'Name a handler, topic, tenant or time range; since => ''-infinity'' means everything.';
+	END IF;
+	IF handler IS NOT NULL THEN
+		only_handler := outbox._live_handler(handler);
+	END IF;
+	RETURN outbox._cancel_all(only_handler, outbox._id_floor(coalesce(since, '-infinity')), outbox._id_floor(coalesce(until, 'infinity')),
+		topic, tenant, reason, max_rows, coalesce(dry_run, false));
+END $$;
+COMMENT ON FUNCTION outbox.cancel_where(text, text, text, timestamptz, timestamptz, text, bigint, boolean) IS
+'Cancel many outstanding deliveries at once, as outbox.cancel() does for one message.
+Every argument narrows the choice and at least one of the first five is needed: handler (name), topic (a pattern), tenant, since and until (time of staging; until is excluded).
+reason: kept as the deliveries'' error. max_rows: at most so many, oldest first. dry_run: change nothing, only count.
+Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter.';
+
+CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	only_handler int;
+	n bigint;
+BEGIN
+	PERFORM outbox._lock_message(id, tenant);
+	IF handler IS NOT NULL THEN
+		only_handler := outbox._handler_of_message(id, handler);
+	END IF;
+
+	WITH chosen AS MATERIALIZED (
+		SELECT d.message_id, d.handler_id, d.due_at
+		FROM outbox.delivery d
+		WHERE d.message_id = retry_now.id AND d.state = 1 AND d.due_at > clock_timestamp()
+			AND (only_handler IS NULL OR d.handler_id = only_handler)
+		ORDER BY d.message_id, d.handler_id
+		FOR UPDATE
+	), hurried AS (
+		UPDATE outbox.delivery d
+		SET due_at = clock_timestamp()
+		FROM chosen c
+		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id AND d.state = 1
+		RETURNING d.handler_id, c.due_at AS due_before, d.due_at, d.message_id
+	)
+	SELECT count(*) INTO n
+	FROM (
+		SELECT outbox._ring(h.handler_id, 1, h.due_before, h.message_id), outbox._ring(h.handler_id, 0, h.due_at, h.message_id)
+		FROM hurried h OFFSET 0) AS rung;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox.retry_now(uuid, text, text) IS
+'Make the retrying deliveries of a message due now instead of at the end of their backoff. The attempt counts as any other.
+id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+Returns the number of deliveries hurried, 0 if none was waiting for its next attempt.
+Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
+
+CREATE FUNCTION outbox.erase_tenant(tenant text, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	ids uuid[];
+	lowest uuid := '00000000-0000-0000-0000-000000000000';
+	n bigint;
+BEGIN
+	IF tenant IS NULL OR tenant = '' THEN
+		RAISE EXCEPTION 'tenant must not be null or empty'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the tenant that the messages were staged with.';
+	END IF;
+	messages := 0;
+	deliveries := 0;
+	attempts := 0;
+	LOOP
+		SELECT array_agg(v.id ORDER BY v.id) INTO ids
+		FROM (
+			SELECT m.id FROM outbox.message m
+			WHERE m.tenant = erase_tenant.tenant AND m.id > lowest
+			ORDER BY m.id LIMIT 10000
+			FOR UPDATE) AS v;
+		EXIT WHEN ids IS NULL;
+		lowest := ids[cardinality(ids)];
+
+		WITH gone AS (
+			DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids)
+			RETURNING d.handler_id, d.due_at, d.message_id, d.state
+		)
+		SELECT count(*) + 0 * count(g.rung) INTO n
+		FROM (
+			SELECT CASE WHEN g.state < 3 THEN outbox._ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
+			FROM gone g OFFSET 0) AS g;
+		deliveries := deliveries + n;
+		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
+		GET DIAGNOSTICS n = ROW_COUNT;
+		attempts := attempts + n;
+		DELETE FROM outbox.message m WHERE m.id = ANY (ids);
+		GET DIAGNOSTICS n = ROW_COUNT;
+		messages := messages + n;
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox.erase_tenant(text) IS
+'Delete everything of one tenant: its messages with their deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
+Reads the whole message table, since messages are not indexed by tenant. All in the caller''s transaction.
+Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty.';
+
+-- Settled, and for long enough.  Written as a scalar subquery on purpose:
+-- it is looked up message by message, never turned into a join that would
+-- read the whole delivery table for each batch.
+CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+	delivered_before timestamptz;
+	dead_before timestamptz;
+	ceiling uuid;
+	batch int;
+	ids uuid[];
+	reached uuid := '00000000-0000-0000-0000-000000000000';
+	n bigint;
+BEGIN
+	IF max_messages <= 0 THEN
+		RAISE EXCEPTION 'max_messages must be positive'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for no limit.';
+	END IF;
+	SELECT clock_timestamp() - r.delivered, clock_timestamp() - r.dead, r.batch
+	INTO delivered_before, dead_before, batch
+	FROM outbox._retention() r;
+	ceiling := outbox._id_floor(greatest(delivered_before, dead_before));
+	messages := 0;
+	deliveries := 0;
+	attempts := 0;
+
+	WHILE max_messages IS NULL OR messages < max_messages LOOP
+		SELECT array_agg(v.id ORDER BY v.id) INTO ids
+		FROM (
+			SELECT m.id FROM outbox.message m
+			WHERE m.id > reached AND m.id < ceiling
+				AND coalesce((
+					SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before)
+					FROM outbox.delivery d WHERE d.message_id = m.id), m.staged_at < delivered_before)
+			ORDER BY m.id
+			LIMIT least(batch, max_messages - messages)
+			FOR UPDATE SKIP LOCKED) AS v;
+		EXIT WHEN ids IS NULL;
+		reached := ids[cardinality(ids)];
+
+		-- Look again now that the messages are locked: whoever brought a
+		-- delivery back held its message until it committed.
+		SELECT coalesce(array_agg(v.id), '{}') INTO ids
+		FROM unnest(ids) AS v(id)
+		WHERE coalesce((
+				SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before)
+				FROM outbox.delivery d WHERE d.message_id = v.id), true);
+
+		DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids);
+		GET DIAGNOSTICS n = ROW_COUNT;
+		deliveries := deliveries + n;
+		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
+		GET DIAGNOSTICS n = ROW_COUNT;
+		attempts := attempts + n;
+		DELETE FROM outbox.message m WHERE m.id = ANY (ids);
+		GET DIAGNOSTICS n = ROW_COUNT;
+		messages := messages + n;
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox.prune(bigint) IS
+'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement.
+max_messages: stop after so many; they go oldest first, outbox.prune_batch_size a statement. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
+Several calls may run at once: each takes other messages, and none waits for a locked one.
+Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive.';
+
+CREATE PROCEDURE outbox.drain(handler text DEFAULT NULL, timeout interval DEFAULT '1 minute')
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_drain';
+COMMENT ON PROCEDURE outbox.drain(text, interval) IS
+'Wait until nothing outstanding is due: for one handler (name), or for all of them if NULL. What is scheduled for later, waits for its next attempt or is leased is not waited for.
+Looks again and again, each time in a transaction of its own, and holds no snapshot, lock or row in between; so it cannot run inside a transaction block.
+timeout: raises object_not_in_prerequisite_state if something is still due after that time.
+Other errors: undefined_object for an unknown handler, active_sql_transaction inside a transaction block or function, invalid_parameter_value for a negative timeout.';
+
+CREATE FUNCTION outbox.adopt() RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	own record;
+	was_held boolean;
+BEGIN
+	LOCK TABLE outbox.installation IN SHARE ROW EXCLUSIVE MODE;
+	SELECT c.system_identifier, d.oid AS database_oid INTO own
+	FROM pg_control_system() c, pg_database d WHERE d.datname = current_database();
+	was_held := EXISTS (
+			SELECT FROM outbox.installation i
+			WHERE (i.system_identifier, i.database_oid) IS DISTINCT FROM (own.system_identifier, own.database_oid))
+		OR NOT EXISTS (SELECT FROM outbox.installation);
+	IF was_held THEN
+		DELETE FROM outbox.installation;
+		INSERT INTO outbox.installation (system_identifier, database_oid) VALUES (own.system_identifier, own.database_oid);
+	END IF;
+	PERFORM outbox._ring_handlers();
+	PERFORM outbox._ring_rescan();
+	PERFORM outbox._ring_launcher();
+	RETURN was_held;
+END $$;
+COMMENT ON FUNCTION outbox.adopt() IS
+'Let this database send. A restored dump, a template copy or a logical subscriber holds its deliveries, because the original may be sending them; call this once it is certain that the original will not, or that sending twice is right.
+What is outstanding is delivered from the commit on; cancel what should not be before. No other operation needs it: crash recovery, failover, rename and moving a tablespace keep the identity.
+Returns true if the database was held, false if it could send already. Only the owner of the extension and superusers may call it.';
+
+CREATE FUNCTION outbox._held() RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+	SELECT NOT EXISTS (SELECT FROM outbox.installation i WHERE i.system_identifier = c.system_identifier AND i.database_oid = d.oid)
+		OR EXISTS (SELECT FROM outbox.installation i WHERE i.system_identifier <> c.system_identifier OR i.database_oid <> d.oid)
+	FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
+$$;
+COMMENT ON FUNCTION outbox._held() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()?';
+
+CREATE FUNCTION outbox.verify() RETURNS TABLE (finding text, severity text, rows_found bigint, message_id uuid, handler text, hint text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY
+	WITH problem (finding, severity, message_id, handler_id, hint) AS (
+		SELECT 'delivery without message', 'error', d.message_id, d.handler_id,
+			'The message was removed by hand. Delete the delivery.'
+		FROM outbox.delivery d LEFT JOIN outbox.message m ON m.id = d.message_id
+		WHERE m.id IS NULL
+		UNION ALL
+		SELECT 'delivery without handler', 'error', d.message_id, d.handler_id,
+			'The handler''s row was removed by hand. Delete the delivery, or restore the handler with that id.'
+		FROM outbox.delivery d LEFT JOIN outbox.handler h ON h.id = d.handler_id
+		WHERE h.id IS NULL
+		UNION ALL
+		SELECT 'outstanding delivery of a dropped handler', 'warning', d.message_id, d.handler_id,
+			'Nobody will deliver it. Call outbox.cancel() for the message.'
+		FROM outbox.handler h JOIN outbox.delivery d ON d.handler_id = h.id AND d.state < 3
+		WHERE h.dropped_at IS NOT NULL
+		UNION ALL
+		SELECT 'outstanding delivery that nobody takes', 'error', d.message_id, d.handler_id,
+			'Only settled deliveries belong to the built-in handler. Call outbox.cancel() for the message.'
+		FROM outbox.delivery d WHERE d.handler_id = 0 AND d.state < 3
+		UNION ALL
+		SELECT 'lease on a push handler', 'error', d.message_id, d.handler_id,
+			'Only deliveries of pull handlers are leased. Call outbox.cancel() and outbox.requeue() for the message.'
+		FROM outbox.handler h JOIN outbox.delivery d ON d.handler_id = h.id AND d.state = 2
+		WHERE h.url IS NOT NULL
+		UNION ALL
+		SELECT 'settled delivery without its time', 'error', d.message_id, d.handler_id,
+			'outbox.prune() will never remove it. Set settled_at.'
+		FROM outbox.delivery d WHERE d.state >= 3 AND d.settled_at IS NULL
+		UNION ALL
+		SELECT 'outstanding delivery with a time of settlement', 'warning', d.message_id, d.handler_id,
+			'The row was changed by hand. Set settled_at to NULL.'
+		FROM outbox.delivery d WHERE d.state < 3 AND d.settled_at IS NOT NULL
+		UNION ALL
+		SELECT 'attempt budget beyond the attempts', 'error', d.message_id, d.handler_id,
+			'The row was changed by hand. Set budget_from to attempts.'
+		FROM outbox.delivery d WHERE d.budget_from > d.attempts OR d.budget_from < 0
+		UNION ALL
+		SELECT 'logged attempt beyond the delivery''s count', 'error', a.message_id, a.handler_id,
+			'Attempts never decrease: the delivery was changed by hand. Set attempts to the highest one logged.'
+		FROM outbox.attempt a JOIN outbox.delivery d ON d.message_id = a.message_id AND d.handler_id = a.handler_id
+		WHERE a.attempt > d.attempts
+		UNION ALL
+		SELECT 'logged attempt without delivery', 'warning', a.message_id, a.handler_id,
+			'The delivery was removed by hand. Delete the attempt.'
+		FROM outbox.attempt a LEFT JOIN outbox.delivery d ON d.message_id = a.message_id AND d.handler_id = a.handler_id
+		WHERE d.message_id IS NULL
+		UNION ALL
+		SELECT 'message without delivery', 'info', m.id, NULL,
+			'No handler took its topic when it was staged (outbox.unrouted = delivered).'
+		FROM outbox.message m
+		WHERE NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id)
+	), summary AS (
+		SELECT p.finding, p.severity, count(*) AS n, (array_agg(p.message_id ORDER BY p.message_id))[1] AS message_id,
+			(array_agg(p.handler_id ORDER BY p.message_id))[1] AS handler_id, p.hint
+		FROM problem p GROUP BY p.finding, p.severity, p.hint
+	)
+	SELECT s.finding, s.severity, s.n, s.message_id, coalesce(h.name, s.handler_id::text), s.hint
+	FROM summary s LEFT JOIN outbox.handler h ON h.id = s.handler_id
+	UNION ALL
+	SELECT 'index that is not valid', 'error', 1, NULL, NULL, format('REINDEX INDEX outbox.%I.', c.relname)
+	FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT i.indisvalid
+	UNION ALL
+	SELECT 'trigger that is switched off', 'error', 1, NULL, NULL,
+		format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I.', t.tgrelid::regclass, t.tgname)
+	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A'
+	UNION ALL
+	SELECT 'database is a copy', 'warning', 1, NULL, NULL, 'Deliveries are held. Call outbox.adopt() if this database should send.'
+	WHERE outbox._held()
+	ORDER BY 2, 1;
+END $$;
+COMMENT ON FUNCTION outbox.verify() IS
+'Look for rows and objects that contradict each other, as they can be after changes made by hand or a partial restore. Reads the tables whole.
+Returns one row for each kind of finding, none if all is well: what it is, severity (error, warning, info), how many rows, one of them (the oldest message and its handler), and what to do.';
+
+CREATE FUNCTION outbox.health(warn_after interval DEFAULT '1 minute', critical_after interval DEFAULT '10 minutes',
+	OUT status text, OUT reasons text[], OUT dispatcher text, OUT dispatcher_pid int, OUT in_flight int,
+	OUT due bigint, OUT oldest_due_age interval, OUT scheduled bigint, OUT retrying bigint, OUT leased bigint,
+	OUT dead bigint, OUT newly_dead bigint, OUT paused_handlers int, OUT failing_handlers int)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	critical text[] := '{}';
+	warn text[] := '{}';
+	pushing boolean;
+	waiting record;
+BEGIN
+	IF warn_after IS NULL OR critical_after IS NULL OR warn_after > critical_after THEN
+		RAISE EXCEPTION 'warn_after must not be longer than critical_after'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Both are ages of the oldest due delivery.';
+	END IF;
+
+	SELECT d.state, d.pid, d.in_flight INTO dispatcher, dispatcher_pid, in_flight
+	FROM outbox._dispatchers() d WHERE d.database = current_database();
+	dispatcher := coalesce(dispatcher, 'stopped');
+	in_flight := coalesce(in_flight, 0);
+
+	SELECT coalesce(sum(b.due), 0), coalesce(sum(b.scheduled), 0), coalesce(sum(b.retrying), 0), coalesce(sum(b.leased), 0),
+		coalesce(sum(b.dead), 0), max(b.oldest_due_age) FILTER (WHERE NOT b.paused), count(*) FILTER (WHERE b.paused)
+	INTO due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers
+	FROM outbox.backlog b;
+	SELECT count(*) INTO newly_dead FROM outbox.delivery d
+	WHERE d.state = 4 AND d.state IN (4, 5) AND d.settled_at > clock_timestamp() - interval '1 hour';
+	SELECT count(*) INTO failing_handlers
+	FROM outbox.handler_status s JOIN outbox.handler h ON h.id = s.handler_id
+	WHERE h.dropped_at IS NULL AND s.breaker <> 'closed';
+	pushing := EXISTS (SELECT FROM outbox.handler h WHERE h.url IS NOT NULL AND h.dropped_at IS NULL);
+
+	IF outbox._held() THEN
+		critical := critical || 'this database is a copy: deliveries are held until outbox.adopt()'::text;
+	ELSIF pushing AND dispatcher NOT IN ('running', 'starting') THEN
+		critical := critical || format('nothing is pushed: dispatcher is %s', dispatcher);
+	END IF;
+	IF oldest_due_age > critical_after THEN
+		critical := critical || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
+	ELSIF oldest_due_age > warn_after THEN
+		warn := warn || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
+	END IF;
+	IF newly_dead > 0 THEN
+		warn := warn || format('deliveries that died within the last hour: %s', newly_dead);
+	END IF;
+	FOR waiting IN SELECT b.handler, b.due FROM outbox.backlog b WHERE b.paused AND b.due > 0 ORDER BY b.handler LIMIT 10 LOOP
+		warn := warn || format('handler "%s" is paused with %s due deliveries', waiting.handler, waiting.due);
+	END LOOP;
+	IF failing_handlers > 0 THEN
+		warn := warn || format('handlers whose circuit breaker is not closed: %s', failing_handlers);
+	END IF;
+
+	reasons := critical || warn;
+	status := CASE WHEN cardinality(critical) > 0 THEN 'critical' WHEN cardinality(warn) > 0 THEN 'warn' ELSE 'ok' END;
+END $$;
+COMMENT ON FUNCTION outbox.health(interval, interval) IS
+'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
+warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
+Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed.
+dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
+Reads outstanding and dead deliveries only, however many are settled.';
 
 -----------------------------------------------------------------------------
 -- Views
 -----------------------------------------------------------------------------
+
+CREATE VIEW outbox.deliveries AS
+SELECT d.message_id, h.name AS handler, m.topic, outbox._state_name(d.state) AS state, d.attempts, d.attempts - d.budget_from AS attempts_of_budget,
+	m.staged_at, d.due_at, d.settled_at, d.code, d.http_status, d.error, m.key, m.tenant, m.correlation_id, d.handler_id
+FROM outbox.delivery d
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id;
+COMMENT ON VIEW outbox.deliveries IS
+'Every delivery: one message for one handler, its state (pending, retrying, leased, delivered, dead, cancelled), attempts so far and of the present budget, when it is due (for a leased one: until when), and the outcome of the last attempt';
+
+CREATE VIEW outbox.dead_letters AS
+SELECT d.message_id, h.name AS handler, m.topic, d.code, d.http_status, d.error, d.attempts, m.staged_at, d.settled_at AS died_at,
+	m.payload, m.headers, m.key, m.tenant, m.correlation_id, d.handler_id
+FROM outbox.delivery d
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
+WHERE d.state IN (4, 5) AND d.state OPERATOR(pg_catalog.=) 4;
+COMMENT ON VIEW outbox.dead_letters IS
+'Deliveries that will not be tried again unless an operator requeues them: what it was, why it died (code, HTTP status, error or start of the response), when, after how many attempts';
+
+CREATE VIEW outbox.backlog AS
+SELECT h.name AS handler, CASE WHEN h.id OPERATOR(pg_catalog.=) 0 THEN 'none' WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, s.paused_at IS NOT NULL AS paused,
+	o.pending, o.due, o.scheduled, o.retrying, o.leased, b.dead, b.cancelled, o.oldest_due_at,
+	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.oldest_due_at AS oldest_due_age, h.id AS handler_id
+FROM outbox.handler h
+LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
+CROSS JOIN LATERAL (
+	SELECT pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 0) AS pending,
+		pg_catalog.count(*) FILTER (WHERE d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()) AS due,
+		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 0 AND d.due_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()) AS scheduled,
+		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 1) AS retrying,
+		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 2) AS leased,
+		pg_catalog.min(d.due_at) FILTER (WHERE d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()) AS oldest_due_at
+	FROM outbox.delivery d
+	WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.state OPERATOR(pg_catalog.<) 3) AS o
+CROSS JOIN LATERAL (
+	SELECT pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 4) AS dead,
+		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 5) AS cancelled
+	FROM outbox.delivery d
+	WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.state IN (4, 5)) AS b
+WHERE (h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0) OR o.pending OPERATOR(pg_catalog.+) o.retrying OPERATOR(pg_catalog.+) o.leased OPERATOR(pg_catalog.+) b.dead OPERATOR(pg_catalog.>) 0;
+COMMENT ON VIEW outbox.backlog IS
+'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead and cancelled. Reads no settled deliveries but those. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
+
+CREATE VIEW outbox.attempts AS
+SELECT a.message_id, h.name AS handler, m.topic, a.attempt, outbox._state_name(a.outcome) AS outcome, a.finished_at, a.duration,
+	a.code, a.http_status, a.error, m.tenant, a.handler_id
+FROM outbox.attempt a
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) a.message_id
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) a.handler_id;
+COMMENT ON VIEW outbox.attempts IS
+'Attempts that were logged (outbox.log_attempts: failures, all or none): when they ended, how long they took, and the state they led the delivery to';
+
+CREATE VIEW outbox.handler_stats AS
+SELECT h.name AS handler, pg_catalog.count(*) AS deliveries,
+	pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS delivered,
+	pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3 AND d.attempts OPERATOR(pg_catalog.=) 1) AS delivered_at_once,
+	pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.<) 3) AS outstanding,
+	pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 4) AS dead,
+	pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 5) AS cancelled,
+	pg_catalog.sum(d.attempts) AS attempts,
+	pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS latency_p50,
+	pg_catalog.percentile_cont(0.99) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS latency_p99,
+	pg_catalog.max(d.settled_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS last_delivered_at, d.handler_id
+FROM outbox.delivery d
+JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
+WHERE d.message_id OPERATOR(pg_catalog.>=) outbox._id_floor(pg_catalog.now() OPERATOR(pg_catalog.-) '1 hour'::interval)
+	AND m.id OPERATOR(pg_catalog.>=) outbox._id_floor(pg_catalog.now() OPERATOR(pg_catalog.-) '1 hour'::interval)
+GROUP BY d.handler_id, h.name;
+COMMENT ON VIEW outbox.handler_stats IS
+'How each handler did with the messages staged within the last hour: deliveries by state, attempts spent, time from staging to settlement (p50, p99). Reads that hour''s rows by the primary key, nothing older';
 
 CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz)
 RETURNS SETOF record

@@ -1,0 +1,280 @@
+-- The operators' functions and the views they look at.
+-- Ids and times vary, so messages go by name here and times by comparison.
+SET client_min_messages = warning;
+TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+DELETE FROM outbox.handler WHERE id <> 0;
+\set SHOW_CONTEXT never
+-- SQLSTATE, message, detail and hint, without the place in our source.
+CREATE FUNCTION pg_temp.error_of(command text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	message text;
+	detail text;
+	hint text;
+BEGIN
+	EXECUTE command;
+	RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	RETURN format('%s: %s | %s', SQLSTATE, regexp_replace(message || coalesce(nullif(' (' || detail || ')', ' ()'), ''),
+		'[0-9a-f]{8}-[0-9a-f-]{27}', '<id>', 'g'), hint);
+END $$;
+CREATE TEMP TABLE named (name text PRIMARY KEY, id uuid NOT NULL);
+CREATE FUNCTION pg_temp.id(name text) RETURNS uuid STABLE LANGUAGE sql AS $$ SELECT n.id FROM named n WHERE n.name = $1 $$;
+CREATE VIEW pg_temp.state AS
+SELECT n.name, d.handler, d.state, d.attempts, d.attempts_of_budget, d.due_at <= clock_timestamp() AS due, d.settled_at IS NOT NULL AS settled,
+	d.code, d.error
+FROM named n JOIN outbox.deliveries d ON d.message_id = n.id
+ORDER BY n.name, d.handler;
+
+INSERT INTO outbox.handler (name, topics, url) VALUES
+	('books', '{op.*}', 'http://127.0.0.1:9/books'),
+	('mail', '{op.order.paid,op.order.sent}', 'http://127.0.0.1:9/mail');
+INSERT INTO outbox.handler (name, topics, ordered, on_dead) VALUES ('keys', '{keyed.*}', true, 'block');
+INSERT INTO named SELECT 'a', outbox.stage('op.order.paid', '{"n": 1}', tenant => 'acme', headers => '{"x-test": "1"}');
+INSERT INTO named SELECT 'b', outbox.stage('op.order.sent', '{"n": 2}', tenant => 'acme');
+INSERT INTO named SELECT 'c', outbox.stage('op.order.gone', '{"n": 3}', tenant => 'bolt');
+INSERT INTO named SELECT 'd', outbox.stage('op.order.late', '{"n": 4}', delay => '1 hour');
+SELECT * FROM pg_temp.state;
+
+-- Play the dispatcher.
+CREATE PROCEDURE pg_temp.settle(name text, handler text, state int, code text, error text DEFAULT NULL, http_status int DEFAULT NULL)
+LANGUAGE sql AS $$
+	UPDATE outbox.delivery d SET state = $3, attempts = attempts + 1, streak = 1, code = $4, error = $5, http_status = $6,
+		settled_at = CASE WHEN $3 >= 3 THEN clock_timestamp() END, due_at = CASE WHEN $3 = 1 THEN clock_timestamp() + interval '1 hour' ELSE due_at END
+	FROM outbox.handler h
+	WHERE d.message_id = pg_temp.id($1) AND h.id = d.handler_id AND h.name = $2;
+$$;
+CALL pg_temp.settle('a', 'books', 3, NULL, NULL, 200);
+CALL pg_temp.settle('a', 'mail', 4, '500', 'oh no', 500);
+CALL pg_temp.settle('b', 'books', 1, 'timeout', 'no answer');
+CALL pg_temp.settle('c', 'books', 4, 'timeout', 'no answer');
+SELECT * FROM pg_temp.state;
+SELECT handler, topic, code, http_status, error, attempts, died_at >= staged_at AS later, payload, headers, tenant FROM outbox.dead_letters ORDER BY payload;
+SELECT handler, kind, paused, pending, due, scheduled, retrying, leased, dead, cancelled, oldest_due_age >= '0' AS aged FROM outbox.backlog ORDER BY handler COLLATE "C";
+
+-- requeue: dead ones only, receipts stay, and only within the tenant.
+SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, tenant => %L)', pg_temp.id('a'), 'bolt'));
+SELECT outbox.requeue(pg_temp.id('a'), 'books');
+SELECT outbox.requeue(pg_temp.id('a'));
+SELECT outbox.requeue(pg_temp.id('a'));
+SELECT outbox.requeue(pg_temp.id('b'));
+SELECT outbox.requeue(pg_temp.id('c'), 'books', 'bolt');
+SELECT * FROM pg_temp.state;
+SELECT pg_temp.error_of($$SELECT outbox.requeue(NULL)$$);
+SELECT pg_temp.error_of($$SELECT outbox.requeue('00000000-0000-7000-8000-000000000000')$$);
+SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('a'), 'nobody'));
+SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('c'), 'mail'));
+
+-- cancel, and back again.
+SELECT outbox.cancel(pg_temp.id('b'), 'wrong amount', 'mail');
+SELECT outbox.cancel(pg_temp.id('b'), 'wrong amount', tenant => 'acme');
+SELECT outbox.cancel(pg_temp.id('b'));
+SELECT * FROM pg_temp.state WHERE name = 'b';
+SELECT pg_temp.error_of(format('SELECT outbox.cancel(%L, tenant => %L)', pg_temp.id('b'), 'bolt'));
+SELECT pg_temp.error_of(format('SELECT outbox.cancel(%L, handler => %L)', pg_temp.id('b'), 'keys'));
+SELECT outbox.requeue(pg_temp.id('b'));
+SELECT * FROM pg_temp.state WHERE name = 'b';
+
+-- retry_now.
+CALL pg_temp.settle('b', 'mail', 1, '503');
+SELECT name, handler, state, due FROM pg_temp.state WHERE name = 'b';
+SELECT outbox.retry_now(pg_temp.id('b'), 'books');
+SELECT outbox.retry_now(pg_temp.id('b'));
+SELECT outbox.retry_now(pg_temp.id('b'));
+SELECT outbox.retry_now(pg_temp.id('d'));
+SELECT name, handler, state, due FROM pg_temp.state WHERE name IN ('b', 'd');
+
+-- requeue_where.
+CALL pg_temp.settle('a', 'mail', 4, '500');
+CALL pg_temp.settle('b', 'mail', 4, '404');
+CALL pg_temp.settle('b', 'books', 5, 'cancelled');
+CALL pg_temp.settle('c', 'books', 4, 'timeout');
+SELECT outbox.requeue_where(since => '-infinity', dry_run => true) AS everything;
+SELECT outbox.requeue_where(handler => 'mail', dry_run => true) AS mail;
+SELECT outbox.requeue_where(topic => 'op.order.*', dry_run => true) AS below;
+SELECT outbox.requeue_where(topic => 'op.order.gone', dry_run => true) AS one_topic;
+SELECT outbox.requeue_where(tenant => 'acme', dry_run => true) AS acme;
+SELECT outbox.requeue_where(tenant => 'acme', code => '404', dry_run => true) AS acme_404;
+SELECT outbox.requeue_where(since => now() - interval '1 hour', until => now() - interval '30 minutes', dry_run => true) AS long_ago;
+SELECT outbox.requeue_where(since => now() - interval '1 hour', until => 'infinity', dry_run => true) AS lately;
+SELECT outbox.requeue_where(tenant => 'acme', include_delivered => true, dry_run => true) AS with_delivered;
+SELECT outbox.requeue_where(since => '-infinity', max_rows => 2, dry_run => true) AS two;
+SELECT * FROM pg_temp.state WHERE settled;
+SELECT outbox.requeue_where(tenant => 'acme', max_rows => 1) AS oldest_first;
+SELECT outbox.requeue_where(tenant => 'acme') AS rest;
+SELECT * FROM pg_temp.state;
+SELECT pg_temp.error_of('SELECT outbox.requeue_where()');
+SELECT pg_temp.error_of('SELECT outbox.requeue_where(dry_run => true, max_rows => 5)');
+SELECT pg_temp.error_of($$SELECT outbox.requeue_where(handler => 'nobody')$$);
+SELECT pg_temp.error_of($$SELECT outbox.requeue_where(topic => 'Op..x')$$);
+SELECT pg_temp.error_of($$SELECT outbox.requeue_where(since => 'today', until => 'yesterday')$$);
+SELECT pg_temp.error_of($$SELECT outbox.requeue_where(tenant => 'acme', max_rows => 0)$$);
+
+-- replay: what was delivered, and with backfill what a handler never had.
+SELECT outbox.replay('books', now() - interval '1 hour', dry_run => true);
+SELECT outbox.replay('books', now() - interval '1 hour');
+SELECT * FROM pg_temp.state WHERE name = 'a';
+CREATE FUNCTION pg_temp.new_handler(text, text[]) RETURNS void LANGUAGE sql AS $$
+	INSERT INTO outbox.handler (name, topics, url) VALUES ($1, $2, 'http://127.0.0.1:9/')
+$$;
+SELECT pg_temp.new_handler('late', '{op.order.paid,op.order.gone}');
+SELECT outbox.replay('late', '-infinity');
+SELECT outbox.replay('late', '-infinity', backfill => true, dry_run => true);
+SELECT outbox.replay('late', '-infinity', tenant => 'bolt', backfill => true);
+SELECT outbox.replay('late', '-infinity', backfill => true);
+SELECT outbox.replay('late', '-infinity', backfill => true);
+SELECT * FROM pg_temp.state WHERE handler = 'late';
+SELECT pg_temp.error_of($$SELECT outbox.replay('books', NULL)$$);
+SELECT pg_temp.error_of($$SELECT outbox.replay('nobody', 'today')$$);
+SELECT pg_temp.error_of($$SELECT outbox.replay('(unrouted)', 'today')$$);
+
+-- cancel_where.
+SELECT outbox.cancel_where(tenant => 'acme', reason => 'customer left', dry_run => true);
+SELECT outbox.cancel_where(tenant => 'acme', handler => 'books', reason => 'customer left');
+SELECT outbox.cancel_where(topic => 'op.*', until => 'infinity', max_rows => 1);
+SELECT * FROM pg_temp.state WHERE state = 'cancelled';
+SELECT pg_temp.error_of('SELECT outbox.cancel_where()');
+SELECT pg_temp.error_of($$SELECT outbox.cancel_where(handler => 'nobody')$$);
+
+-- A dead delivery that holds up its key is cancelled, any other dead one is not.
+INSERT INTO named SELECT 'k1', outbox.stage('keyed.x', key => 'one');
+INSERT INTO named SELECT 'k2', outbox.stage('keyed.x', key => 'one');
+CALL pg_temp.settle('k1', 'keys', 4, 'failed', 'head is dead');
+SELECT outbox.cancel(pg_temp.id('k1'), 'go on without it');
+CALL pg_temp.settle('c', 'books', 4, 'timeout', 'kept');
+SELECT outbox.cancel(pg_temp.id('c'), handler => 'books');
+SELECT * FROM pg_temp.state WHERE name IN ('c', 'k1', 'k2');
+
+-- Handlers that are gone.
+UPDATE outbox.handler SET dropped_at = now() WHERE name = 'mail';
+CALL pg_temp.settle('a', 'mail', 4, '500');
+SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('a'), 'mail'));
+SELECT outbox.requeue_where(since => '-infinity', code => '500', dry_run => true);
+SELECT pg_temp.error_of($$SELECT outbox.requeue_where(handler => 'mail')$$);
+
+-- Messages that nobody took.
+SET outbox.unrouted = dead;
+INSERT INTO named SELECT 'u1', outbox.stage('lost.one');
+INSERT INTO named SELECT 'u2', outbox.stage('lost.two');
+RESET outbox.unrouted;
+SELECT * FROM pg_temp.state WHERE name LIKE 'u%';
+SELECT handler, dead FROM outbox.backlog WHERE dead > 0 ORDER BY handler COLLATE "C";
+SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L)', pg_temp.id('u1')));
+SELECT outbox.requeue_where(handler => '(unrouted)', dry_run => true);
+SELECT pg_temp.new_handler('found', '{lost.*}');
+SELECT outbox.requeue(pg_temp.id('u1'));
+SELECT outbox.requeue_where(handler => '(unrouted)', dry_run => true);
+SELECT outbox.requeue_where(topic => 'lost.*');
+SELECT * FROM pg_temp.state WHERE name LIKE 'u%';
+
+-- Attempts and statistics.
+INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, duration, outcome, http_status, code, error)
+SELECT pg_temp.id('a'), h.id, 1, now(), '12 ms', 1, 500, '500', 'oh no' FROM outbox.handler h WHERE h.name = 'books';
+SELECT handler, topic, attempt, outcome, duration, code, http_status, error, tenant FROM outbox.attempts;
+SELECT handler, deliveries, delivered, delivered_at_once, outstanding, dead, cancelled, attempts FROM outbox.handler_stats ORDER BY handler COLLATE "C";
+
+-- verify finds what was done by hand, and nothing else.
+SELECT finding, severity, rows_found, handler FROM outbox.verify();
+UPDATE outbox.delivery SET state = 0, settled_at = NULL WHERE message_id = pg_temp.id('a') AND handler_id = (SELECT id FROM outbox.handler WHERE name = 'mail');
+UPDATE outbox.delivery SET settled_at = now() WHERE message_id = pg_temp.id('d');
+UPDATE outbox.delivery SET settled_at = NULL WHERE message_id = pg_temp.id('k1');
+UPDATE outbox.delivery SET attempts = 0 WHERE message_id = pg_temp.id('a') AND handler_id = (SELECT id FROM outbox.handler WHERE name = 'books');
+UPDATE outbox.delivery SET state = 2 WHERE message_id = pg_temp.id('u1') AND handler_id <> 0;
+UPDATE outbox.delivery SET state = 1 WHERE message_id = pg_temp.id('u1') AND handler_id = 0;
+INSERT INTO outbox.delivery (message_id, handler_id, due_at) VALUES ('00000000-0000-7000-8000-00000000000a', 999999, now());
+INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, outcome) VALUES ('00000000-0000-7000-8000-00000000000a', 0, 1, now(), 1);
+DELETE FROM outbox.delivery WHERE message_id = pg_temp.id('u2');
+ALTER TABLE outbox.handler DISABLE TRIGGER handler_changed;
+SELECT finding, severity, rows_found, handler FROM outbox.verify();
+SELECT message_id, hint FROM outbox.verify() WHERE finding = 'delivery without message';
+SELECT hint FROM outbox.verify() WHERE finding = 'trigger that is switched off';
+ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER handler_changed;
+
+-- erase_tenant.
+SELECT * FROM outbox.erase_tenant('acme');
+SELECT * FROM outbox.erase_tenant('acme');
+SELECT name FROM pg_temp.state GROUP BY name ORDER BY name;
+SELECT pg_temp.error_of($$SELECT outbox.erase_tenant('')$$);
+SELECT pg_temp.error_of('SELECT outbox.erase_tenant(NULL)');
+
+-- prune.
+TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+TRUNCATE named;
+INSERT INTO named SELECT 'p' || n, outbox.stage('op.order.gone', jsonb_build_object('n', n)) FROM generate_series(1, 6) AS n;
+CALL pg_temp.settle('p1', 'books', 3, NULL);
+CALL pg_temp.settle('p1', 'late', 3, NULL);
+CALL pg_temp.settle('p2', 'books', 3, NULL);
+CALL pg_temp.settle('p3', 'books', 3, NULL);
+CALL pg_temp.settle('p3', 'late', 4, '500');
+CALL pg_temp.settle('p4', 'books', 5, 'cancelled');
+CALL pg_temp.settle('p4', 'late', 3, NULL);
+CALL pg_temp.settle('p5', 'books', 3, NULL);
+CALL pg_temp.settle('p5', 'late', 3, NULL);
+CALL pg_temp.settle('p6', 'books', 3, NULL);
+CALL pg_temp.settle('p6', 'late', 3, NULL);
+INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, outcome)
+SELECT pg_temp.id('p1'), h.id, 1, now(), 3 FROM outbox.handler h WHERE h.name IN ('books', 'late');
+SELECT * FROM outbox.prune();
+SET outbox.delivered_retention = 0;
+SET outbox.prune_batch_size = 2;
+SELECT * FROM outbox.prune(1);
+SELECT * FROM outbox.prune();
+SELECT name, handler, state FROM pg_temp.state;
+SET outbox.dead_retention = 0;
+SELECT * FROM outbox.prune();
+SELECT name, handler, state FROM pg_temp.state;
+SELECT pg_temp.error_of('SELECT outbox.prune(0)');
+-- A message without a delivery goes by the retention of delivered ones.
+SELECT outbox.stage('nobody.cares') IS NOT NULL AS staged;
+SET outbox.delivered_retention = '1 h';
+SELECT * FROM outbox.prune();
+SET outbox.delivered_retention = 0;
+SELECT * FROM outbox.prune();
+RESET outbox.delivered_retention;
+RESET outbox.dead_retention;
+RESET outbox.prune_batch_size;
+
+-- adopt: the identity is this database and no other.
+SELECT outbox.adopt() AS was_held;
+INSERT INTO outbox.installation (system_identifier, database_oid) VALUES (1, 1);
+SELECT finding, severity FROM outbox.verify() WHERE finding LIKE '%copy%';
+SELECT status, reasons[1] FROM outbox.health();
+SELECT outbox.adopt() AS was_held;
+DELETE FROM outbox.installation;
+SELECT outbox.adopt() AS was_held;
+SELECT count(*), bool_and(i.system_identifier = c.system_identifier AND i.database_oid = d.oid) AS own
+FROM outbox.installation i, pg_control_system() c, pg_database d WHERE d.datname = current_database();
+
+-- health.
+DELETE FROM outbox.handler WHERE url IS NOT NULL;
+TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+INSERT INTO outbox.handler (name, topics) VALUES ('pulled', '{pull.*}');
+SELECT status, reasons, due, oldest_due_age, scheduled, retrying, leased, dead, newly_dead, paused_handlers, failing_handlers FROM outbox.health();
+SELECT count(outbox.stage('pull.x')) FROM generate_series(1, 3);
+SELECT status, reasons, due, oldest_due_age > '0' AS aged FROM outbox.health();
+UPDATE outbox.delivery SET due_at = due_at - interval '5 min';
+SELECT status, reasons[1] ~ '^oldest due delivery has waited for 30[0-9] s$' AS waited FROM outbox.health();
+SELECT status FROM outbox.health('1 s', '1 min');
+SELECT status FROM outbox.health('1 h', '2 h');
+SELECT pg_temp.error_of($$SELECT outbox.health('2 h', '1 h')$$);
+INSERT INTO outbox.handler_status (handler_id, paused_at, breaker) SELECT id, now(), 'open' FROM outbox.handler WHERE name = 'pulled';
+UPDATE outbox.delivery SET state = 4, settled_at = now() WHERE message_id = (SELECT id FROM outbox.message ORDER BY id LIMIT 1);
+SELECT status, reasons, due, oldest_due_age, dead, newly_dead, paused_handlers, failing_handlers FROM outbox.health();
+DELETE FROM outbox.handler_status;
+
+-- drain.
+SELECT pg_temp.error_of($$CALL outbox.drain()$$);
+BEGIN;
+CALL outbox.drain('pulled', '1 ms');
+ROLLBACK;
+CALL outbox.drain('nobody');
+CALL outbox.drain('pulled', '-1 s');
+CALL outbox.drain('pulled', NULL);
+CALL outbox.drain('pulled', '1 ms');
+CALL outbox.drain(timeout => '1 ms');
+UPDATE outbox.delivery SET due_at = now() + interval '1 day' WHERE state = 0;
+CALL outbox.drain('pulled', '1 ms');
+CALL outbox.drain();
+
+TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+DELETE FROM outbox.handler WHERE id <> 0;

@@ -1,0 +1,81 @@
+/*-------------------------------------------------------------------------
+ *
+ * operate.c
+ *		What the operators' SQL functions need from C: the match of topics and
+ *		the retention settings.
+ *
+ * Promises: each function here is a thin cover over the room that owns the
+ * logic, so that SQL and C cannot come to differ.  Runs in backends; keeps
+ * no state and reads no table.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "guc.h"
+#include "outbox.h"
+#include "stage/topic.h"
+
+PG_FUNCTION_INFO_V1(outbox_sql_topic_taken);
+PG_FUNCTION_INFO_V1(outbox_sql_retention);
+
+/* outbox._topic_taken(patterns text[], topic text) */
+Datum
+outbox_sql_topic_taken(PG_FUNCTION_ARGS)
+{
+	ArrayType  *patterns = PG_GETARG_ARRAYTYPE_P(0);
+	text	   *topic = PG_GETARG_TEXT_PP(1);
+	Datum	   *elements;
+	bool	   *nulls;
+	int			n;
+	bool		taken = false;
+
+	deconstruct_array(patterns, TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
+	for (int i = 0; i < n; i++)
+	{
+		text	   *pattern;
+		OutboxFault fault;
+
+		if (nulls[i])
+			continue;
+		pattern = DatumGetTextPP(elements[i]);
+		if (!outbox_check_pattern(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern), &fault))
+			outbox_raise_fault(&fault);
+		if (outbox_pattern_takes(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern),
+								 VARDATA_ANY(topic), VARSIZE_ANY_EXHDR(topic)))
+			taken = true;
+	}
+	PG_RETURN_BOOL(taken);
+}
+
+static Datum
+seconds_to_interval(int seconds)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+
+	span->time = (TimeOffset) seconds * USECS_PER_SEC;
+	return IntervalPGetDatum(span);
+}
+
+/* outbox._retention() */
+Datum
+outbox_sql_retention(PG_FUNCTION_ARGS)
+{
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false, false, false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	values[0] = seconds_to_interval(outbox_delivered_retention);
+	values[1] = seconds_to_interval(outbox_dead_retention);
+	values[2] = Int32GetDatum(outbox_prune_batch_size);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

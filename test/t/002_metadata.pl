@@ -1,0 +1,50 @@
+# The package's papers agree with each other: META.json for PGXN (META spec
+# 1.0.0), outbox.control and the install script.
+use strict;
+use warnings;
+
+use File::Basename qw(dirname);
+use JSON::PP ();
+use Test::More;
+
+my $root = dirname(__FILE__) . '/../..';
+
+sub slurp
+{
+	my $name = shift;
+	open my $in, '<', "$root/$name" or die "$name: $!";
+	local $/;
+	return scalar <$in>;
+}
+
+my $meta = JSON::PP->new->decode(slurp('META.json'));
+my $control = slurp('outbox.control');
+my $install = slurp('sql/install/outbox.sql');
+
+foreach my $field (qw(name version abstract maintainer license provides meta-spec))
+{
+	ok(defined $meta->{$field}, "META.json has $field");
+}
+is($meta->{'meta-spec'}{version}, '1.0.0', 'for the spec it was written to');
+like($meta->{version}, qr/^\d+\.\d+\.\d+$/, 'version is semantic');
+is($meta->{license}, 'postgresql', 'licence is one that the spec knows');
+is_deeply([ keys %{ $meta->{provides} } ], ['outbox'], 'provides the extension');
+my $provided = $meta->{provides}{outbox};
+is($provided->{version}, $meta->{version}, 'in the same version');
+ok(-f "$root/$provided->{$_}", "$_ exists: $provided->{$_}") foreach qw(file docfile);
+foreach my $phase (values %{ $meta->{prereqs} })
+{
+	foreach my $needs (values %$phase)
+	{
+		like($_, qr/^(0|\d+\.\d+\.\d+)$/, 'a prerequisite is a semantic version') foreach values %{$needs};
+	}
+}
+
+my ($default) = $control =~ /^default_version = '(\d+\.\d+)'/m;
+like($meta->{version}, qr/^\Q$default\E\./, 'outbox.control and META.json agree');
+my ($library) = slurp('src/outbox.h') =~ /OUTBOX_SQL_VERSION "([^"]+)"/;
+is($library, $default, 'the library expects the SQL objects it comes with');
+like(slurp('CHANGELOG.md'), qr/^## \Q$default\E /m, 'CHANGELOG.md has this version');
+unlike($install, qr/\bCREATE OR REPLACE\b/, 'the install script replaces nothing of others');
+
+done_testing();
