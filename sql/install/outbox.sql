@@ -318,7 +318,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._live_handler(text) IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped';
 
--- A message by id, within a tenant if one is named; locked against prune().
+-- A message by id, within a tenant if one is named; locked against prune()
+-- and other operators, so that one does not miss what another brings back.
 CREATE FUNCTION outbox._lock_message(id uuid, tenant text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -328,14 +329,14 @@ BEGIN
 	END IF;
 	PERFORM FROM outbox.message m
 	WHERE m.id = _lock_message.id AND (_lock_message.tenant IS NULL OR m.tenant = _lock_message.tenant)
-	FOR KEY SHARE;
+	FOR NO KEY UPDATE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'message % does not exist%', id, CASE WHEN tenant IS NULL THEN '' ELSE format(' for tenant "%s"', tenant) END
 			USING ERRCODE = 'no_data_found',
 				HINT = 'outbox.prune() removes messages once all their deliveries are settled and past retention.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._lock_message(uuid, text) IS 'Internal: lock a message against prune(); raises no_data_found if there is none';
+COMMENT ON FUNCTION outbox._lock_message(uuid, text) IS 'Internal: lock a message against prune() and other operators; raises no_data_found if there is none';
 
 -- The handler of one delivery, by name; any handler that has one of it.
 CREATE FUNCTION outbox._handler_of_message(id uuid, handler text) RETURNS int
@@ -412,7 +413,7 @@ BEGIN
 			AND (_revive.topic IS NULL OR outbox._topic_taken(ARRAY[_revive.topic], m.topic))
 		ORDER BY d.message_id, d.handler_id
 		LIMIT max_rows
-		FOR KEY SHARE OF m FOR UPDATE OF d
+		FOR NO KEY UPDATE OF m FOR UPDATE OF d
 	), revived AS (
 		UPDATE outbox.delivery d
 		SET state = 0, budget_from = d.attempts, streak = 0, due_at = clock_timestamp(), settled_at = NULL,
@@ -462,7 +463,7 @@ BEGIN
 			AND (NOT only_unrouted OR EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = 0 AND d.state IN (4, 5)))
 		ORDER BY m.id, h.id
 		LIMIT max_rows
-		FOR KEY SHARE OF m
+		FOR NO KEY UPDATE OF m
 	), routed AS (
 		INSERT INTO outbox.delivery (message_id, handler_id, due_at, min_version, key)
 		SELECT c.message_id, c.handler_id, clock_timestamp(), c.min_version, CASE WHEN c.ordered THEN c.key END
@@ -1055,10 +1056,14 @@ Reads outstanding and dead deliveries only, however many are settled.';
 
 -----------------------------------------------------------------------------
 -- Views
+--
+-- Whoever may SELECT from a view needs nothing else, so they call no function
+-- of the extension: EXECUTE on it would be checked against the reader.
 -----------------------------------------------------------------------------
 
 CREATE VIEW outbox.deliveries AS
-SELECT d.message_id, h.name AS handler, m.topic, outbox._state_name(d.state) AS state, d.attempts, d.attempts - d.budget_from AS attempts_of_budget,
+SELECT d.message_id, h.name AS handler, m.topic,
+	('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[d.state OPERATOR(pg_catalog.+) 1] AS state, d.attempts, d.attempts - d.budget_from AS attempts_of_budget,
 	m.staged_at, d.due_at, d.settled_at, d.code, d.http_status, d.error, m.key, m.tenant, m.correlation_id, d.handler_id
 FROM outbox.delivery d
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
@@ -1101,7 +1106,8 @@ COMMENT ON VIEW outbox.backlog IS
 'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead and cancelled. Reads no settled deliveries but those. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
 
 CREATE VIEW outbox.attempts AS
-SELECT a.message_id, h.name AS handler, m.topic, a.attempt, outbox._state_name(a.outcome) AS outcome, a.finished_at, a.duration,
+SELECT a.message_id, h.name AS handler, m.topic, a.attempt,
+	('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[a.outcome OPERATOR(pg_catalog.+) 1] AS outcome, a.finished_at, a.duration,
 	a.code, a.http_status, a.error, m.tenant, a.handler_id
 FROM outbox.attempt a
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) a.message_id
@@ -1120,11 +1126,13 @@ SELECT h.name AS handler, pg_catalog.count(*) AS deliveries,
 	pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS latency_p50,
 	pg_catalog.percentile_cont(0.99) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS latency_p99,
 	pg_catalog.max(d.settled_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS last_delivered_at, d.handler_id
-FROM outbox.delivery d
-JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
+FROM (
+	-- The smallest id of a message staged an hour ago: its first 48 bits are milliseconds.
+	SELECT (pg_catalog.lpad(pg_catalog.to_hex(pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.now() OPERATOR(pg_catalog.-) '1 hour'::interval)
+		OPERATOR(pg_catalog.*) 1000)::bigint), 12, '0') OPERATOR(pg_catalog.||) '70008000000000000000')::uuid AS id) AS hour_ago
+JOIN outbox.message m ON m.id OPERATOR(pg_catalog.>=) hour_ago.id
+JOIN outbox.delivery d ON d.message_id OPERATOR(pg_catalog.=) m.id AND d.message_id OPERATOR(pg_catalog.>=) hour_ago.id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
-WHERE d.message_id OPERATOR(pg_catalog.>=) outbox._id_floor(pg_catalog.now() OPERATOR(pg_catalog.-) '1 hour'::interval)
-	AND m.id OPERATOR(pg_catalog.>=) outbox._id_floor(pg_catalog.now() OPERATOR(pg_catalog.-) '1 hour'::interval)
 GROUP BY d.handler_id, h.name;
 COMMENT ON VIEW outbox.handler_stats IS
 'How each handler did with the messages staged within the last hour: deliveries by state, attempts spent, time from staging to settlement (p50, p99). Reads that hour''s rows by the primary key, nothing older';
@@ -1144,6 +1152,10 @@ COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON ALL PROCEDURES IN SCHEMA outbox FROM PUBLIC;
 GRANT USAGE ON SCHEMA outbox TO PUBLIC;
+
+-- Figures without any content of messages are for those who monitor servers.
+GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.dispatchers TO pg_monitor;
+GRANT EXECUTE ON FUNCTION outbox._dispatchers(), outbox.health(interval, interval) TO pg_monitor;
 
 -- The launcher starts a dispatcher here as soon as this commits.
 SELECT outbox._ring_launcher();

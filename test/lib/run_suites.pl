@@ -171,7 +171,7 @@ sub run_unit
 	my @programs = map { s/\.c$//r } @_;
 	my (undef, $status) = run_command('make', '-s', '-j2', "PG_CONFIG=$pg_config", 'with_llvm=no', 'WERROR=1', @programs);
 	return count_failure('the unit tests do not build') if $status;
-	count_tap(TAP::Harness->new({ verbosity => $verbose, exec => [], color => 0 }),
+	count_tap(TAP::Harness->new({ verbosity => $verbose, exec => [], color => 0, failures => 1, comments => 1 }),
 		map { [ "$tree/$_", $_ ] } @programs);
 }
 
@@ -285,6 +285,8 @@ sub run_pgtap
 						{
 							verbosity => $verbose,
 							color => 0,
+							failures => 1,
+							comments => 1,
 							exec => [ 'psql', '-XqAt', '-P', 'pager=off', '-v', 'ON_ERROR_STOP=1', '-f' ]
 						}),
 					@files);
