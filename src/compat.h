@@ -98,4 +98,14 @@ outbox_init_materialized_srf(FunctionCallInfo fcinfo)
 #endif
 }
 
+/* PostgreSQL 16 gave the GUC machinery a memory context of its own. */
+#if PG_VERSION_NUM >= 160000
+#include "utils/guc.h"
+#define outbox_guc_malloc(size) guc_malloc(LOG, size)
+#define outbox_guc_free(pointer) guc_free(pointer)
+#else
+#define outbox_guc_malloc(size) malloc(size)
+#define outbox_guc_free(pointer) free(pointer)
+#endif
+
 #endif							/* OUTBOX_COMPAT_H */

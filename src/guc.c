@@ -19,6 +19,7 @@
 #include "compat.h"
 #include "guc.h"
 #include "outbox.h"
+#include "policy/blocked_networks.h"
 
 bool		outbox_enabled = true;
 int			outbox_max_databases = 64;
@@ -130,7 +131,8 @@ define_server_settings(void)
 							   "Networks that no request may go to.",
 							   "A comma-separated list of CIDR networks; private stands for every non-public one.",
 							   &outbox_blocked_networks, "",
-							   PGC_SUSET, 0, NULL, NULL, NULL);
+							   PGC_SUSET, 0, outbox_check_blocked_networks,
+							   outbox_assign_blocked_networks, NULL);
 }
 
 static void

@@ -3,9 +3,8 @@
  * rules.h
  *		A handler's own say on what an outcome code leads to.
  *
- * Matching (rules.c) is pure and may be called by any process.  Reading
- * rules from jsonb (rules_parse.c) raises on bad ones; create_handler() and
- * alter_handler() check with it, the dispatcher reads with it.
+ * Pure: matching allocates nothing and raises nothing.  Any process.  Rules
+ * are read from jsonb by rules_parse.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -13,6 +12,9 @@
 #define OUTBOX_RULES_H
 
 #include "policy/outcome.h"
+
+/* More rules than anybody writes; matching looks at each of them. */
+#define OUTBOX_MAX_RULES 200
 
 /* A limit that a rule does not mention, and one that it lifts (JSON null). */
 #define OUTBOX_RULE_UNSET (-1)

@@ -1,3 +1,5 @@
 # What each unit test links with, one line a program:
 #   test/unit/NAME_test: src/room/module.o
 test/unit/outcome_test: src/policy/outcome.o src/policy/answer_headers.o src/policy/http_date.o src/policy/rules.o
+test/unit/breaker_test: src/policy/breaker.o src/policy/rate_limit.o
+test/unit/networks_test: src/policy/networks.o
