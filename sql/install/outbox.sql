@@ -227,6 +227,58 @@ RETURN CASE state WHEN 0 THEN 'pending' WHEN 1 THEN 'retrying' WHEN 2 THEN 'leas
 COMMENT ON FUNCTION outbox._state_name(smallint) IS 'Internal: the name of a delivery state, as every view shows it';
 
 -----------------------------------------------------------------------------
+-- Policies and secrets of handlers
+-----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox._check_rules(rules jsonb) RETURNS void
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_rules';
+COMMENT ON FUNCTION outbox._check_rules(jsonb) IS 'Internal: raise invalid_parameter_value, naming the rule and the field, unless this is an object of rules as outbox.create_handler() takes them';
+
+CREATE FUNCTION outbox._new_secret(kind text DEFAULT 'whsec') RETURNS text
+LANGUAGE c VOLATILE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_new_secret';
+COMMENT ON FUNCTION outbox._new_secret(text) IS 'Internal: a new random signing secret, kind whsec (HMAC-SHA256) or whsk (Ed25519)';
+
+CREATE FUNCTION outbox._public_key(secret text) RETURNS text
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_public_key';
+COMMENT ON FUNCTION outbox._public_key(text) IS 'Internal: the whpk_ public key of a whsk_ secret, NULL for a whsec_ one; raises invalid_parameter_value for what is neither';
+
+-- Rotation keeps the scheme: who verifies HMAC gets a new secret, who verifies
+-- Ed25519 a new public key.  The handler row is locked, not written: two
+-- rotations follow each other and no route is invalidated.
+CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours') RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	rotated int := outbox._live_handler(handler);
+	at timestamptz := clock_timestamp();
+	current_secret text;
+	new_secret text;
+BEGIN
+	IF keep IS NULL OR keep < interval '0' OR keep > interval '366 days' THEN
+		RAISE EXCEPTION 'invalid time to keep the old secret: %', coalesce(keep::text, 'NULL')
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'It is an interval between 0 (the old secret ends at once) and a year.';
+	END IF;
+
+	PERFORM FROM outbox.handler h WHERE h.id = rotated AND h.url IS NOT NULL FOR NO KEY UPDATE;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'handler "%" is not called over HTTP, so it has no signing secret', handler
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Only handlers with a URL sign their requests.';
+	END IF;
+
+	SELECT s.secret INTO current_secret FROM outbox.handler_secret s
+	WHERE s.handler_id = rotated AND s.kind = 'signing' ORDER BY s.created_at DESC LIMIT 1;
+	UPDATE outbox.handler_secret s SET expires_at = least(s.expires_at, at + keep)
+	WHERE s.handler_id = rotated AND s.kind = 'signing';
+	DELETE FROM outbox.handler_secret s
+	WHERE s.handler_id = rotated AND s.kind = 'signing' AND s.expires_at <= at;
+
+	new_secret := outbox._new_secret(CASE WHEN outbox._public_key(current_secret) IS NULL THEN 'whsec' ELSE 'whsk' END);
+	INSERT INTO outbox.handler_secret (handler_id, kind, secret, created_at) VALUES (rotated, 'signing', new_secret, at);
+	RETURN coalesce(outbox._public_key(new_secret), new_secret);
+END $$;
+COMMENT ON FUNCTION outbox.rotate_secret(text, interval) IS 'Give a push handler a new signing secret and return what its receiver needs to verify with it, this once: the whsec_ secret, or the whpk_ public key where the handler signs with Ed25519. Requests carry signatures by the old secrets as well until keep has passed. A handler without a secret gets its first. Raises undefined_object for an unknown handler and invalid_parameter_value for a pull handler or a negative interval';
+
+-----------------------------------------------------------------------------
 -- Producers
 -----------------------------------------------------------------------------
 

@@ -417,19 +417,38 @@ outbox_public_key(const char *text)
 	return result;
 }
 
-char *
-outbox_generate_secret(void)
+/* Complete the seed of a private key by its public half. */
+static void
+add_public_half(SecretBytes *secret)
 {
-	uint8		bytes[GENERATED_SECRET_BYTES];
+#ifdef USE_OPENSSL
+	uint8		public_key[ED25519_PUBLIC_BYTES];
+
+	secret->len = ED25519_SEED_BYTES;
+	EVP_PKEY_free(ed25519_key(secret, public_key));
+	memcpy(secret->bytes + ED25519_SEED_BYTES, public_key, ED25519_PUBLIC_BYTES);
+	secret->len = ED25519_SEED_BYTES + ED25519_PUBLIC_BYTES;
+#else
+	refuse_ed25519();
+#endif
+}
+
+char *
+outbox_generate_secret(bool asymmetric)
+{
+	SecretBytes secret = {asymmetric, GENERATED_SECRET_BYTES};
 	StringInfoData buffer;
 
-	if (!pg_strong_random(bytes, sizeof(bytes)))
+	if (!pg_strong_random(secret.bytes, GENERATED_SECRET_BYTES))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
 				 errmsg("could not generate random values")));
+	if (asymmetric)
+		add_public_half(&secret);
+
 	initStringInfo(&buffer);
-	appendStringInfoString(&buffer, SECRET_PREFIX);
-	append_base64(&buffer, bytes, sizeof(bytes));
-	explicit_bzero(bytes, sizeof(bytes));
+	appendStringInfoString(&buffer, asymmetric ? PRIVATE_KEY_PREFIX : SECRET_PREFIX);
+	append_base64(&buffer, secret.bytes, secret.len);
+	explicit_bzero(&secret, sizeof(secret));
 	return buffer.data;
 }

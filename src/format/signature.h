@@ -53,8 +53,11 @@ extern int	outbox_signer_room(const OutboxSigner *signer);
  */
 extern void outbox_check_secret(const char *text);
 
-/* A new "whsec_" secret of 32 random bytes, palloc'd. */
-extern char *outbox_generate_secret(void);
+/*
+ * A new secret, palloc'd: "whsec_" and 32 random bytes, or "whsk_" and an
+ * Ed25519 key pair.
+ */
+extern char *outbox_generate_secret(bool asymmetric);
 
 /*
  * The "whpk_" public key that verifies a "whsk_" secret's signatures,

@@ -31,8 +31,6 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(unit_request);
 PG_FUNCTION_INFO_V1(unit_request_ns);
 PG_FUNCTION_INFO_V1(unit_sign);
-PG_FUNCTION_INFO_V1(unit_public_key);
-PG_FUNCTION_INFO_V1(unit_generate_secret);
 PG_FUNCTION_INFO_V1(unit_check_headers);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
@@ -245,26 +243,6 @@ unit_sign(PG_FUNCTION_ARGS)
 		elog(ERROR, "a signature took more room than was said");
 	MemoryContextDelete(context);
 	PG_RETURN_TEXT_P(cstring_to_text(out.data));
-}
-
-/* unit_public_key(secret text) RETURNS text, and checks the secret */
-Datum
-unit_public_key(PG_FUNCTION_ARGS)
-{
-	char	   *secret = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	char	   *result;
-
-	outbox_check_secret(secret);
-	result = outbox_public_key(secret);
-	if (result == NULL)
-		PG_RETURN_NULL();
-	PG_RETURN_TEXT_P(cstring_to_text(result));
-}
-
-Datum
-unit_generate_secret(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_TEXT_P(cstring_to_text(outbox_generate_secret()));
 }
 
 /* unit_check_headers(headers jsonb, of_handler boolean) */
