@@ -72,6 +72,20 @@ unit-check: $(UNIT_TESTS)
 	prove -e '' $(addprefix ./,$(UNIT_TESTS))
 .PHONY: unit-check unit-module
 
+# What reads a receiver's words, under libFuzzer: make fuzz-policy FUZZ_SECONDS=60
+FUZZ_SECONDS ?= 60
+FUZZ_CC ?= clang
+FUZZ_POLICY = $(addprefix src/policy/,answer_headers.c batch_answer.c http_date.c outcome.c rules.c)
+build/fuzz/receiver_fuzz: test/unit/fuzz/receiver_fuzz.c $(FUZZ_POLICY)
+	$(MKDIR_P) build/fuzz
+	$(FUZZ_CC) $(CPPFLAGS) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+		-o $@ $^ -L$(pkglibdir) -lpgcommon -lpgport -lm
+fuzz-policy: build/fuzz/receiver_fuzz
+	$(MKDIR_P) build/fuzz/receiver_corpus
+	build/fuzz/receiver_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -print_final_stats=1 \
+		-dict=test/unit/fuzz/receiver.dict build/fuzz/receiver_corpus
+.PHONY: fuzz-policy
+
 # Headers are few: rebuild everything when one of them changes.
 $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)
 

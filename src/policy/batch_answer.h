@@ -1,0 +1,47 @@
+/*-------------------------------------------------------------------------
+ *
+ * batch_answer.h
+ *		Which messages of a batch failed, in the receiver's own words.
+ *
+ * A 2xx answer to a batch takes all of its messages, unless its body is a
+ * JSON object that names some of them as failed:
+ *
+ *		{"failed": [{"id": "0199c000-...", "action": "retry",
+ *					 "code": "busy", "after": 30},
+ *					{"index": 4}, "0199c001-...", 7]}
+ *
+ * A message goes by its id or by its place in the batch, counted from 0.
+ * action is "retry" (the default), "fail" or "cancel"; code and after
+ * (seconds) mean what they do in the header outbox-outcome.
+ *
+ * The bytes come from outside: the parser is bounded, allocates nothing and
+ * raises nothing.  Pure; any process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_BATCH_ANSWER_H
+#define OUTBOX_BATCH_ANSWER_H
+
+#include "policy/outcome.h"
+
+/* The code of messages whose receiver gave an answer that cannot be read. */
+#define OUTBOX_BATCH_ANSWER_CODE "batch_answer"
+
+typedef enum OutboxBatchAnswer
+{
+	OUTBOX_BATCH_ALL_OK,		/* the body names nobody */
+	OUTBOX_BATCH_SOME_FAILED,
+	OUTBOX_BATCH_UNREADABLE		/* it may name somebody: retry all of them */
+} OutboxBatchAnswer;
+
+/*
+ * Read the body of a 2xx answer.  ids are those of the batch's messages in
+ * order, complete says whether body is all that came.  said gets, for each
+ * message, what outbox_judge_said() takes: OK, or what the receiver wants;
+ * for UNREADABLE a retry with OUTBOX_BATCH_ANSWER_CODE.
+ */
+extern OutboxBatchAnswer outbox_parse_batch_answer(const char *body, size_t len, bool complete,
+												   int nmessages, const pg_uuid_t *ids,
+												   OutboxSaid *said);
+
+#endif							/* OUTBOX_BATCH_ANSWER_H */

@@ -1,0 +1,144 @@
+/*-------------------------------------------------------------------------
+ *
+ * receiver_fuzz.c
+ *		A libFuzzer harness for everything policy reads of an answer.
+ *
+ * The first byte picks the parser, the rest is what the receiver sent.  Built
+ * and run by "make fuzz-policy" with address and undefined-behaviour
+ * sanitizers; beyond what those catch, it traps when a verdict breaks a
+ * promise of outcome.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "policy/answer_headers.h"
+#include "policy/batch_answer.h"
+#include "policy/http_date.h"
+#include "policy/rules.h"
+
+#define NMESSAGES 4
+#define NOW_US (INT64CONST(1760000000) * 1000000)
+
+#define must(condition) \
+	do { \
+		if (!(condition)) \
+			__builtin_trap(); \
+	} while (0)
+
+extern int	LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const OutboxRetryPolicy policy = {
+	.max_attempts = 8,
+	.backoff_base = 2000,
+	.backoff_max = 900000,
+	.jitter = 0.2,
+	.retry_after_max = 3600000
+};
+
+static void
+check_said(const OutboxSaid *said)
+{
+	must(said->after >= -1);
+	must(said->code[0] == '\0' || outbox_code_is_valid(said->code, strlen(said->code)));
+}
+
+static void
+fuzz_retry_after(const char *text)
+{
+	int64		ms = outbox_parse_retry_after(text, NOW_US);
+	int64		seconds;
+
+	must(ms >= -1);
+	(void) outbox_parse_http_date(text, PG_INT64_MAX, &seconds);
+	(void) outbox_parse_http_date(text, PG_INT64_MIN, &seconds);
+	if (outbox_parse_http_date(text, NOW_US / 1000000, &seconds))
+		must(seconds >= INT64CONST(-62135596800) && seconds <= INT64CONST(253402300800));
+}
+
+static void
+fuzz_outcome(const char *text)
+{
+	OutboxSaid	said;
+	bool		read = outbox_parse_outcome(text, &said);
+
+	check_said(&said);
+	must(read == (said.action != OUTBOX_ACTION_NONE));
+}
+
+/* Two lines: Retry-After and outbox-outcome; the status from the first bytes. */
+static void
+fuzz_verdict(char *text, size_t len)
+{
+	OutboxAnswer answer = {0};
+	OutboxVerdict verdict;
+	char	   *second = memchr(text, '\n', len);
+
+	answer.status = len > 1 ? ((unsigned char) text[0] << 2 | ((unsigned char) text[1] & 3)) : 0;
+	answer.retry_after = len > 2 ? text + 2 : "";
+	if (second != NULL && second > text + 1)
+	{
+		*second = '\0';
+		answer.outcome = second + 1;
+	}
+	outbox_judge(&policy, &answer, 3, "503", 2, NOW_US, 0.5, &verdict);
+	must(verdict.delay >= 0 && verdict.delay <= 3600000);
+	must(verdict.lane_wait >= 0 && verdict.lane_wait <= 3600000);
+	must((verdict.state == OUTBOX_DELIVERED) == (verdict.code[0] == '\0'));
+	must(verdict.state >= OUTBOX_DELIVERED || verdict.state == OUTBOX_RETRYING);
+	must(!verdict.pause_handler || answer.status == 410);
+	must(memchr(verdict.code, '\0', sizeof(verdict.code)) != NULL);
+}
+
+static void
+fuzz_batch_answer(const uint8_t *data, size_t size, bool complete)
+{
+	pg_uuid_t	ids[NMESSAGES] = {0};
+	OutboxSaid	said[NMESSAGES];
+	OutboxBatchAnswer answer;
+	int			failed = 0;
+
+	/* No copy: the sanitizer knows where the input ends. */
+	for (int i = 0; i < NMESSAGES; i++)
+		ids[i].data[15] = (unsigned char) i;
+	answer = outbox_parse_batch_answer((const char *) data, size, complete, NMESSAGES, ids, said);
+	for (int i = 0; i < NMESSAGES; i++)
+	{
+		check_said(&said[i]);
+		must(said[i].action != OUTBOX_ACTION_NONE);
+		if (said[i].action != OUTBOX_ACTION_OK)
+			failed++;
+	}
+	must(answer == OUTBOX_BATCH_ALL_OK ? failed == 0 : failed > 0);
+	must(answer != OUTBOX_BATCH_UNREADABLE || failed == NMESSAGES);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char	   *text;
+
+	if (size == 0)
+		return 0;
+	text = malloc(size);
+	memcpy(text, data + 1, size - 1);
+	text[size - 1] = '\0';
+
+	switch (data[0] % 5)
+	{
+		case 0:
+			fuzz_retry_after(text);
+			break;
+		case 1:
+			fuzz_outcome(text);
+			break;
+		case 2:
+			fuzz_verdict(text, size - 1);
+			break;
+		default:
+			fuzz_batch_answer(data + 1, size - 1, data[0] % 5 == 3);
+			break;
+	}
+	free(text);
+	return 0;
+}
