@@ -17,7 +17,7 @@ REGRESS_OPTS = --inputdir=. --load-extension=outbox
 
 EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS) $(UNIT_MODULE) $(BENCH_TOOLS)
 
-PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-clobbered
 PG_CPPFLAGS = -I$(srcdir)/src
 ifdef WERROR
 PG_CFLAGS += -Werror
@@ -38,9 +38,12 @@ sql/outbox--$(EXTVERSION).sql: sql/install/outbox.sql
 	cp $< $@
 
 # The HTTP library sees no header of the server, but for the module's magic block.
-HTTP_CFLAGS = -fPIC -fvisibility=hidden -I$(srcdir)/src $(shell pkg-config --cflags libcurl)
+HTTP_CFLAGS = -fPIC $(HTTP_VISIBILITY) -I$(srcdir)/src $(shell pkg-config --cflags libcurl)
+HTTP_VISIBILITY = -fvisibility=hidden
 $(HTTP_OBJS): %.o: %.c
 	$(CC) $(CFLAGS) $(HTTP_CFLAGS) -c -o $@ $<
+# Before PostgreSQL 16 PGDLLEXPORT says nothing of visibility.
+src/http/module.o: HTTP_VISIBILITY =
 src/http/module.o: HTTP_CFLAGS += $(CPPFLAGS)
 
 outbox_http$(DLSUFFIX): $(HTTP_OBJS)
@@ -91,7 +94,7 @@ $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)
 
 # Programs the benchmarks and load tests use; none of them sees the server.
 BENCH_TOOLS = test/bench/receiver test/bench/curl_loop test/bench/transport_loop
-BENCH_CFLAGS = -O2 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-missing-braces
+BENCH_CFLAGS = -O2 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-clobbered -Wno-missing-braces
 CURL_FLAGS = $(shell pkg-config --cflags --libs libcurl)
 test/bench/receiver: test/bench/receiver.c
 	$(CC) $(BENCH_CFLAGS) -o $@ $<

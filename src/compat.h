@@ -16,7 +16,11 @@
 
 #include "access/genam.h"
 #include "access/relscan.h"
+#include "access/tableam.h"
+#include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -25,7 +29,12 @@
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
+
+#if PG_VERSION_NUM >= 150000
+#include "common/pg_prng.h"
+#endif
 
 #if PG_VERSION_NUM < 140000 || PG_VERSION_NUM >= 190000
 #error "outbox needs PostgreSQL 14 to 18"
@@ -51,6 +60,22 @@
 #define outbox_my_procno() (MyProc->pgprocno)
 #endif
 
+/*
+ * The end of the WAL written so far, as a place that can be flushed to.  The
+ * insert position may lie behind the header of a page that holds nothing
+ * yet; the end of WAL is then the start of that page.
+ */
+static inline XLogRecPtr
+outbox_wal_end(void)
+{
+	XLogRecPtr	insert = GetXLogInsertRecPtr();
+	uint64		offset = insert % XLOG_BLCKSZ;
+
+	if (offset == SizeOfXLogShortPHD || offset == SizeOfXLogLongPHD)
+		insert -= offset;
+	return insert;
+}
+
 /* PostgreSQL 18 lets an index scan report into instrumentation. */
 static inline IndexScanDesc
 outbox_index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nkeys)
@@ -70,6 +95,59 @@ outbox_create_wait_set(int nevents)
 	return CreateWaitEventSet(NULL, nevents);
 #else
 	return CreateWaitEventSet(TopMemoryContext, nevents);
+#endif
+}
+
+/*
+ * Replace a row that this transaction has locked, and maintain its indexes.
+ * PostgreSQL 16 tells summarizing indexes apart.  False if the row was
+ * changed by somebody else all the same.
+ */
+static inline bool
+outbox_update_row(Relation rel, TupleTableSlot *old, TupleTableSlot *new,
+				  ResultRelInfo *result, EState *estate)
+{
+	TM_FailureData failure;
+	LockTupleMode lockmode;
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update_indexes;
+#else
+	bool		update_indexes;
+#endif
+
+	if (table_tuple_update(rel, &old->tts_tid, new, GetCurrentCommandId(true),
+						   GetActiveSnapshot(), InvalidSnapshot, true,
+						   &failure, &lockmode, &update_indexes) != TM_Ok)
+		return false;
+#if PG_VERSION_NUM >= 160000
+	if (update_indexes != TU_None)
+		ExecInsertIndexTuples(result, new, estate, true, false, NULL, NIL,
+							  update_indexes == TU_Summarizing);
+#else
+	if (update_indexes)
+		ExecInsertIndexTuples(result, new, estate, true, false, NULL, NIL);
+#endif
+	return true;
+}
+
+/*
+ * A database whose DROP was interrupted cannot be connected to.  PostgreSQL
+ * 17, and minor releases before it, mark one.
+ */
+#ifdef DATCONNLIMIT_INVALID_DB
+#define outbox_database_is_valid(form) ((form)->datconnlimit != DATCONNLIMIT_INVALID_DB)
+#else
+#define outbox_database_is_valid(form) ((form)->datconnlimit >= -1)
+#endif
+
+/* A random number from 0 to just below 1.  PostgreSQL 15 has a generator of its own. */
+static inline double
+outbox_random_fraction(void)
+{
+#if PG_VERSION_NUM >= 150000
+	return pg_prng_double(&pg_global_prng_state);
+#else
+	return (double) random() / ((double) MAX_RANDOM_VALUE + 1);
 #endif
 }
 

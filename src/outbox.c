@@ -17,7 +17,9 @@
 #include "miscadmin.h"
 
 #include "compat.h"
+#include "dispatch/dispatcher.h"
 #include "dispatch/doorbell.h"
+#include "dispatch/guard.h"
 #include "dispatch/shmem.h"
 #include "guc.h"
 
@@ -54,4 +56,9 @@ _PG_init(void)
 	outbox_define_settings();
 	outbox_shmem_init();
 	RegisterXactCallback(at_transaction_end, NULL);
+	if (process_shared_preload_libraries_in_progress)
+	{
+		outbox_guard_init();
+		outbox_register_launcher();
+	}
 }

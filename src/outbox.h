@@ -59,4 +59,11 @@ outbox_key_cmp(const OutboxKey *a, const OutboxKey *b)
 	return memcmp(a->id.data, b->id.data, UUID_LEN);
 }
 
+/* Microseconds since 1970, which is how the world outside counts. */
+static inline int64
+outbox_unix_microseconds(TimestampTz t)
+{
+	return t + (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY * USECS_PER_SEC;
+}
+
 #endif							/* OUTBOX_H */

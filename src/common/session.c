@@ -148,9 +148,8 @@ outbox_relation_oid(const char *name, bool missing_ok)
 	return relid;
 }
 
-/* The installed version, palloc'd; NULL if the extension is not installed. */
-static char *
-installed_version(void)
+char *
+outbox_installed_version(void)
 {
 	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
 	ScanKeyData key;
@@ -185,7 +184,7 @@ outbox_check_sql_version(void)
 	if (version_checked)
 		return;
 
-	version = installed_version();
+	version = outbox_installed_version();
 	if (version == NULL)
 		raise_not_installed();
 	if (strcmp(version, OUTBOX_SQL_VERSION) != 0)

@@ -53,6 +53,9 @@ extern uint64 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 /* OID of a relation in schema outbox, looked up by name.  Raises if it is missing and !missing_ok. */
 extern Oid	outbox_relation_oid(const char *name, bool missing_ok);
 
+/* The installed version of the extension, palloc'd; NULL if it is not installed. */
+extern char *outbox_installed_version(void);
+
 /*
  * Raise object_not_in_prerequisite_state if the installed SQL objects are
  * not those this library was built for.  Cheap after the first call of a

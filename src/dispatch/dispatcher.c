@@ -1,0 +1,613 @@
+/*-------------------------------------------------------------------------
+ *
+ * dispatcher.c
+ *		The background worker that delivers one database's messages.
+ *
+ * One loop: empty the doorbell, settle what has been answered and read what
+ * is due in one short transaction, send, collect answers, wait.  No
+ * transaction, snapshot or lock is held while a request is out.
+ *
+ * An error of the database work is reported once; outcomes stay in memory
+ * and the work is tried again with growing pauses while answers are still
+ * collected, so that a full disk loses nothing.  Errors that keep coming and
+ * are not for want of resources end the process; the launcher restarts it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_db_role_setting.h"
+#include "access/table.h"
+#include "commands/dbcommands.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "dispatch/dispatcher.h"
+#include "dispatch/doorbell.h"
+#include "dispatch/fetch.h"
+#include "dispatch/installation.h"
+#include "dispatch/lane.h"
+#include "dispatch/reload.h"
+#include "dispatch/rescan.h"
+#include "dispatch/send.h"
+#include "dispatch/settle.h"
+#include "dispatch/slot.h"
+#include "dispatch/waitset.h"
+#include "guc.h"
+
+/* So many outcomes are settled without waiting for more. */
+#define SETTLE_BATCH 500
+
+/* Lanes that one transaction reads. */
+#define MAX_LANES_PER_READ 64
+
+/* How long answers are awaited when the process has been asked to end. */
+#define GRACE_US (2 * USECS_PER_SEC)
+
+/* Pauses after failed database work, and how many in a row end the process. */
+#define FIRST_PAUSE_US (100 * 1000)
+#define MAX_PAUSE_US (10 * USECS_PER_SEC)
+#define MAX_FAILURES 5
+
+/* The same failure is reported again after this time. */
+#define REPORT_AGAIN_US (60 * USECS_PER_SEC)
+
+/* When a table lock is in the way. */
+#define LOCKED_PAUSE_US (50 * 1000)
+
+/* Away from the sockets for so long, they are read before timeouts are judged. */
+#define LONG_ABSENCE_US (100 * 1000)
+
+static OutboxDatabase *database = NULL;
+static MemoryContext iteration_context = NULL;
+
+static bool sending = true;		/* outbox.enabled, not held, not shutting down */
+static TimestampTz grace_ends = 0;	/* set once the process is to end */
+static TimestampTz work_paused_until = 0;
+static TimestampTz last_reported = 0;
+static int	last_sqlstate = 0;
+static int	failures = 0;
+static TimestampTz stats_reported = 0;
+static bool stats_pending = false;
+
+static OutboxLane *to_read[MAX_LANES_PER_READ];
+static int	nto_read = 0;
+
+static void
+pin(const char *name, const char *value)
+{
+	if (GetConfigOption(name, true, false) != NULL)
+		SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+static const char *
+settle_synchronous_commit_name(void)
+{
+	switch (outbox_settle_synchronous_commit)
+	{
+		case SYNCHRONOUS_COMMIT_OFF:
+			return "off";
+		case SYNCHRONOUS_COMMIT_LOCAL_FLUSH:
+			return "local";
+		case SYNCHRONOUS_COMMIT_REMOTE_WRITE:
+			return "remote_write";
+		case SYNCHRONOUS_COMMIT_REMOTE_APPLY:
+			return "remote_apply";
+		default:
+			return "on";
+	}
+}
+
+/*
+ * What the owner of the server set for ordinary sessions, for good reasons,
+ * would hurt here.  Pinned with a source that no reload overrides.
+ */
+static void
+pin_settings(void)
+{
+	pin("search_path", "pg_catalog, pg_temp");
+	pin("default_transaction_isolation", "read committed");
+	pin("default_transaction_read_only", "off");
+	pin("default_transaction_deferrable", "off");
+	pin("statement_timeout", "0");
+	pin("lock_timeout", "2s");
+	pin("idle_in_transaction_session_timeout", "0");
+	pin("idle_session_timeout", "0");
+	pin("transaction_timeout", "0");
+	pin("session_replication_role", "origin");
+	pin("row_security", "off");
+	pin("max_parallel_workers_per_gather", "0");
+	pin("jit", "off");
+	pin("client_encoding", "UTF8");
+	pin("synchronous_commit", settle_synchronous_commit_name());
+}
+
+/* Settings of this database may have changed with ALTER DATABASE ... SET. */
+static void
+apply_database_settings(void)
+{
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
+
+	ApplySetting(snapshot, MyDatabaseId, InvalidOid, rel, PGC_S_DATABASE);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+}
+
+static void
+begin_work(void)
+{
+	outbox_signals_open();
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+static void
+commit_work(void)
+{
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	stats_pending = true;
+	outbox_signals_block();
+	MemoryContextSwitchTo(iteration_context);
+}
+
+static void
+reload_settings(void)
+{
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	begin_work();
+	apply_database_settings();
+	pin_settings();
+	commit_work();
+	outbox_send_configure();
+	outbox_reload_request();
+}
+
+/* What the doorbell says goes to the lanes; for a handler that is not known yet, loading it reads all. */
+static void
+empty_doorbell(TimestampTz now)
+{
+	static OutboxRing ring[OUTBOX_RING_SIZE];
+	bool		overflow;
+	bool		rescan;
+	TimestampTz overflow_due;
+	int			n = outbox_doorbell_empty(database, ring, &overflow, &overflow_due, &rescan);
+
+	for (int i = 0; i < n; i++)
+	{
+		OutboxLane *lane = outbox_lane_find(ring[i].handler_id);
+
+		if (lane != NULL)
+			outbox_lane_ring(lane, &ring[i], now);
+	}
+	if (overflow)
+		outbox_lanes_rewind(overflow_due);
+	if (rescan)
+		outbox_rescan_request();
+}
+
+static bool
+settlement_is_due(TimestampTz now)
+{
+	if (outbox_outcomes_next_held() <= now)
+		return true;
+	if (outbox_outcomes_waiting() == 0)
+		return false;
+	return outbox_outcomes_waiting() >= SETTLE_BATCH ||
+		outbox_send_in_flight() == 0 ||
+		now - outbox_outcomes_oldest() >= outbox_settle_interval * 1000L;
+}
+
+/*
+ * Go through the lanes that have something to look at: send what they may
+ * send, and note which want to read if the database work comes next.
+ */
+static void
+visit_ready_lanes(TimestampTz now, bool collect)
+{
+	OutboxLane *lane;
+	OutboxLane *again[MAX_LANES_PER_READ];
+	int			nagain = 0;
+
+	while (sending && nagain < MAX_LANES_PER_READ && (lane = outbox_lane_next_ready()) != NULL)
+	{
+		outbox_send_lane(lane, now);
+		outbox_lane_wake_at(lane, lane->next_due);
+		if (outbox_lane_wants_read(lane, now))
+		{
+			if (collect && nto_read < MAX_LANES_PER_READ)
+				to_read[nto_read++] = lane;
+			else
+				again[nagain++] = lane;
+		}
+		else if (outbox_send_is_full() && lane->nqueued > 0)
+			again[nagain++] = lane;
+	}
+	for (int i = 0; i < nagain; i++)
+		outbox_lane_ready(again[i]);
+}
+
+/* Report an error of the database work once, and again only when it is another one or a minute has passed. */
+static void
+report_failure(ErrorData *edata, TimestampTz now)
+{
+	if (edata->sqlerrcode != last_sqlstate || now - last_reported >= REPORT_AGAIN_US)
+	{
+		last_sqlstate = edata->sqlerrcode;
+		last_reported = now;
+		EmitErrorReport();
+	}
+	outbox_slot_error(edata->message);
+}
+
+/* One delivery could not be read; the others of its lane must not suffer. */
+static void
+bury_poison(OutboxDelivery *delivery, const char *message)
+{
+	delivery->verdict.state = OUTBOX_DEAD;
+	strlcpy(delivery->verdict.code, "unreadable", sizeof(delivery->verdict.code));
+	delivery->error = MemoryContextStrdup(TopMemoryContext, message);
+	outbox_delivery_add(delivery);
+	outbox_outcome_add(delivery);
+}
+
+/* Failures that end by themselves or by an operator's hand, however long that takes. */
+static bool
+is_worth_waiting(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_INSUFFICIENT_RESOURCES ||
+		sqlstate == ERRCODE_IO_ERROR ||
+		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE ||
+		sqlstate == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		sqlstate == ERRCODE_QUERY_CANCELED;
+}
+
+/* The transaction of the database work has failed: put everything back and pause. */
+static void
+fail_work(void)
+{
+	MemoryContext context = MemoryContextSwitchTo(iteration_context);
+	ErrorData  *edata = CopyErrorData();
+	TimestampTz now = GetCurrentTimestamp();
+	OutboxDelivery *poison;
+
+	MemoryContextSwitchTo(context);
+	HOLD_INTERRUPTS();
+	report_failure(edata, now);
+	poison = outbox_fetch_abort();
+	outbox_settle_abort();
+	AbortCurrentTransaction();
+	FlushErrorState();
+	outbox_signals_block();
+	RESUME_INTERRUPTS();
+	MemoryContextSwitchTo(iteration_context);
+
+	if (poison != NULL)
+	{
+		bury_poison(poison, edata->message);
+		return;
+	}
+	failures++;
+	work_paused_until = now + Min(MAX_PAUSE_US, FIRST_PAUSE_US << Min(failures - 1, 10));
+	if (failures >= MAX_FAILURES && !is_worth_waiting(edata->sqlerrcode))
+		ereport(FATAL,
+				(errcode(edata->sqlerrcode),
+				 errmsg("outbox dispatcher gives up after %d failures in a row: %s", failures, edata->message)));
+}
+
+static void
+succeed_work(void)
+{
+	if (failures > 0)
+		outbox_slot_error(NULL);
+	failures = 0;
+	last_sqlstate = 0;
+}
+
+/* The lanes that wanted to read could not: they come again. */
+static void
+put_back_readers(void)
+{
+	for (int i = 0; i < nto_read; i++)
+		outbox_lane_ready(to_read[i]);
+}
+
+/*
+ * The database work of one iteration, in one short transaction: settle,
+ * then read.  The doorbell was emptied before, so the snapshot taken here
+ * sees whatever it rang for.
+ */
+static void
+settle_and_read(TimestampTz now)
+{
+	bool		locked = false;
+
+	begin_work();
+	if (!outbox_settle(now))
+		locked = true;
+	PopActiveSnapshot();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (!locked && nto_read > 0)
+	{
+		if (outbox_fetch_begin())
+		{
+			for (int i = 0; i < nto_read; i++)
+				outbox_fetch_lane(to_read[i], now);
+			outbox_fetch_end();
+		}
+		else
+			locked = true;
+	}
+	commit_work();
+	outbox_settle_finish(now);
+	outbox_fetch_finish();
+	if (locked)
+	{
+		work_paused_until = now + LOCKED_PAUSE_US;
+		put_back_readers();
+	}
+}
+
+/* Handlers that changed and the periodic look at everything.  Never raises. */
+static void
+do_maintenance(TimestampTz now)
+{
+	if (now < work_paused_until)
+		return;
+
+	PG_TRY();
+	{
+		if (outbox_reload_is_due(database, now))
+		{
+			begin_work();
+			outbox_reload(now);
+			commit_work();
+			outbox_reload_finish();
+			succeed_work();
+		}
+		if (sending && outbox_rescan_is_due(now))
+		{
+			begin_work();
+			outbox_rescan(now);
+			commit_work();
+			succeed_work();
+		}
+	}
+	PG_CATCH();
+	{
+		fail_work();
+	}
+	PG_END_TRY();
+}
+
+/* Settle and read, if that is due.  Never raises. */
+static void
+do_database_work(TimestampTz now)
+{
+	if (now < work_paused_until)
+		put_back_readers();
+	else if (settlement_is_due(now) || nto_read > 0)
+	{
+		PG_TRY();
+		{
+			settle_and_read(now);
+			succeed_work();
+		}
+		PG_CATCH();
+		{
+			fail_work();
+		}
+		PG_END_TRY();
+	}
+	nto_read = 0;
+}
+
+static TimestampTz
+earlier(TimestampTz a, TimestampTz b)
+{
+	return a < b ? a : b;
+}
+
+/* How long the loop may sleep, in ms. */
+static long
+sleep_time(TimestampTz now)
+{
+	TimestampTz until = outbox_outcomes_next_held();
+	long		curl = outbox_send_timeout();
+	long		ms;
+
+	if (sending)
+	{
+		until = earlier(until, outbox_lanes_next_timer());
+		until = earlier(until, outbox_rescan_next());
+		if (outbox_lanes_any_ready() && !outbox_send_is_full())
+			until = now;
+	}
+	until = earlier(until, outbox_reload_next(database));
+	if (outbox_outcomes_waiting() > 0)
+		until = earlier(until, outbox_send_in_flight() == 0 ? now :
+						outbox_outcomes_oldest() + outbox_settle_interval * 1000L);
+	if (work_paused_until > now && until != DT_NOEND)
+		until = Max(until, work_paused_until);
+	if (grace_ends != 0)
+		until = earlier(until, grace_ends);
+
+	ms = until == DT_NOEND ? -1 : until <= now ? 0 : (long) Min((until - now + 999) / 1000, INT_MAX);
+	if (curl >= 0 && (ms < 0 || curl < ms))
+		ms = curl;
+	return ms;
+}
+
+/* Let the statistics system know what was written, or autovacuum would never come. */
+static void
+report_statistics(TimestampTz now, bool idle)
+{
+	if (!stats_pending || (!idle && now - stats_reported < USECS_PER_SEC))
+		return;
+	pgstat_report_stat(true);
+	stats_reported = now;
+	stats_pending = false;
+}
+
+static void
+report_activity(void)
+{
+	static int	last = -1;
+	int			in_flight = outbox_send_in_flight();
+
+	outbox_slot_in_flight(in_flight);
+	if ((in_flight > 0) == (last > 0) && last >= 0)
+		return;
+	last = in_flight;
+	if (in_flight > 0)
+		pgstat_report_activity(STATE_RUNNING, "delivering messages");
+	else
+		pgstat_report_activity(STATE_IDLE, "waiting for messages");
+}
+
+/* React to signals, settings and whoever asks the dispatcher to leave. */
+static void
+handle_requests(TimestampTz now)
+{
+	bool		leave;
+
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+		reload_settings();
+
+	leave = ShutdownRequestPending || outbox_slot_is_barred() || outbox_reload_is_gone();
+	if (leave && grace_ends == 0)
+	{
+		grace_ends = now + GRACE_US;
+		outbox_slot_leave(outbox_slot_is_barred() ? OUTBOX_DISPATCHER_BARRED :
+						  outbox_reload_is_gone() ? OUTBOX_DISPATCHER_STOPPED : OUTBOX_DISPATCHER_FAILED);
+	}
+
+	sending = outbox_enabled && grace_ends == 0 && !outbox_reload_is_held();
+	if (grace_ends == 0)
+	{
+		if (outbox_reload_is_held())
+			outbox_slot_state(OUTBOX_DISPATCHER_HELD, OUTBOX_HELD_MESSAGE);
+		else if (!outbox_enabled)
+			outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, NULL);
+		else if (failures == 0)
+			outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, NULL);
+	}
+}
+
+/* True once nothing keeps the process from ending. */
+static bool
+may_end(TimestampTz now)
+{
+	if (grace_ends == 0)
+		return false;
+	if (now >= grace_ends || outbox_reload_is_gone())
+		return true;
+	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0;
+}
+
+static void
+main_loop(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (;;)
+	{
+		TimestampTz begin;
+		bool		idle;
+
+		MemoryContextReset(iteration_context);
+		handle_requests(now);
+		outbox_signals_block();
+		if (may_end(now))
+			break;
+
+		empty_doorbell(now);
+		begin = now;
+		do_maintenance(now);
+		outbox_lanes_fire_timers(now);
+		visit_ready_lanes(now, true);
+		do_database_work(now);
+		now = GetCurrentTimestamp();
+		visit_ready_lanes(now, false);
+		outbox_send_drive(now - begin > LONG_ABSENCE_US);
+
+		report_activity();
+		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0;
+		report_statistics(now, idle);
+		outbox_wait(sleep_time(now));
+		now = GetCurrentTimestamp();
+	}
+}
+
+static void
+initialize(Oid dboid)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+
+	database = outbox_slot_take(dboid);
+	if (database == NULL)
+		proc_exit(0);
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+
+	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
+	outbox_lanes_init(AllocSetContextCreate(TopMemoryContext, "outbox lanes", ALLOCSET_DEFAULT_SIZES));
+	outbox_fetch_init(AllocSetContextCreate(TopMemoryContext, "outbox deliveries", ALLOCSET_DEFAULT_SIZES));
+}
+
+/* Leave without a fuss if the extension is not here, with a hint if it is of another version. */
+static void
+check_installation(void)
+{
+	OutboxInstallation installation;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	pin_settings();
+	outbox_installation_read(&installation);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+
+	if (!installation.installed)
+	{
+		outbox_slot_leave(OUTBOX_DISPATCHER_STOPPED);
+		proc_exit(0);
+	}
+	if (!installation.version_matches)
+	{
+		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH);
+		outbox_slot_error(installation.problem);
+		ereport(LOG, (errmsg("outbox dispatcher leaves: %s", installation.problem)));
+		proc_exit(0);
+	}
+}
+
+void
+outbox_dispatcher_main(Datum main_arg)
+{
+	initialize(DatumGetObjectId(main_arg));
+	check_installation();
+	outbox_send_init(AllocSetContextCreate(TopMemoryContext, "outbox requests", ALLOCSET_DEFAULT_SIZES));
+	outbox_waitset_init(outbox_send_fd());
+	outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, NULL);
+	main_loop();
+	proc_exit(0);
+}

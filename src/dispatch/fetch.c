@@ -1,0 +1,678 @@
+/*-------------------------------------------------------------------------
+ *
+ * fetch.c
+ *		Reads what is due, lane by lane.
+ *
+ * See fetch.h.  Durability: rows of an asynchronous commit are visible
+ * before they are safe.  The xmin of every row that is read is looked up in
+ * the commit log, which knows up to where WAL must be flushed for it; as a
+ * rule that is nowhere, because the commit was synchronous.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "access/relation.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/tuptable.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "dispatch/fetch.h"
+#include "dispatch/settle.h"
+#include "format/message.h"
+
+/* Index entries that one look at a lane may examine, and one slice of a rescan. */
+#define MAX_ENTRIES 20000
+#define MAX_RESCAN_ENTRIES 2000
+
+/* Payload bytes that one look at a lane may read. */
+#define MAX_READ_BYTES (1024 * 1024)
+
+/* After a slice of a rescan the lane's next one waits this many times its duration. */
+#define RESCAN_DUTY 30
+
+/* Where a lane stood before this transaction read it. */
+typedef struct SavedLane
+{
+	OutboxLane *lane;
+	OutboxKey	position;
+	bool		more;
+	TimestampTz next_due;
+	int			nspans;
+	OutboxSpan	spans[OUTBOX_MAX_SPANS];
+} SavedLane;
+
+/* What is open while a transaction reads. */
+typedef struct Reader
+{
+	Relation	delivery;
+	Relation	outstanding;
+	Relation	message;
+	Relation	message_pkey;
+	IndexScanDesc scan;
+	IndexScanDesc message_scan;
+	TupleTableSlot *slot;
+	TupleTableSlot *message_slot;
+} Reader;
+
+typedef enum ReadEnd
+{
+	READ_DONE,					/* nothing further in the range */
+	READ_FUTURE,				/* what follows is not due yet */
+	READ_ENOUGH					/* a bound was reached: there may be more */
+} ReadEnd;
+
+typedef struct ReadBounds
+{
+	int			rows;
+	int			entries;
+	int64		bytes;
+} ReadBounds;
+
+typedef enum DeliveryColumn
+{
+	D_ATTEMPTS, D_BUDGET_FROM, D_STREAK, D_CODE, D_COLUMNS
+} DeliveryColumn;
+
+static const char *const delivery_column_names[D_COLUMNS] = {
+	"attempts", "budget_from", "streak", "code"
+};
+
+typedef enum MessageColumn
+{
+	M_HEADERS, M_TOPIC, M_KEY, M_TENANT, M_CORRELATION_ID, M_PAYLOAD, M_STAGED_AT, M_COLUMNS
+} MessageColumn;
+
+static const char *const message_column_names[M_COLUMNS] = {
+	"headers", "topic", "key", "tenant", "correlation_id", "payload", "staged_at"
+};
+
+static AttrNumber delivery_columns[D_COLUMNS];
+static AttrNumber message_columns[M_COLUMNS];
+
+static MemoryContext deliveries_context = NULL;
+static Reader reader;
+static List *saved_lanes = NIL; /* in the transaction's context */
+static dlist_head fetched = DLIST_STATIC_INIT(fetched);
+static OutboxDelivery *reading = NULL;	/* the one whose message is being read */
+
+static XLogRecPtr flush_point = InvalidXLogRecPtr;
+static TransactionId durable_below = InvalidTransactionId;
+static TimestampTz durable_since = 0;
+
+void
+outbox_fetch_init(MemoryContext context)
+{
+	deliveries_context = context;
+}
+
+/*
+ * Every transaction below the snapshot's xmin has ended; once WAL is flushed
+ * up to here, all of them are durable for good and need no look at the
+ * commit log.  Refreshed now and then, so that what is looked up there is
+ * always recent.
+ */
+static void
+refresh_durable_horizon(Snapshot snapshot)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (TransactionIdIsValid(durable_below) && now - durable_since < 60 * USECS_PER_SEC)
+		return;
+	XLogFlush(outbox_wal_end());
+	durable_below = snapshot->xmin;
+	durable_since = now;
+}
+
+/* Remember how far WAL must be flushed before what this row says may be acted upon. */
+static void
+note_durability(TupleTableSlot *slot)
+{
+	bool		isnull;
+	TransactionId xmin = DatumGetTransactionId(slot_getsysattr(slot, MinTransactionIdAttributeNumber, &isnull));
+	XLogRecPtr	lsn;
+
+	if (isnull || !TransactionIdIsNormal(xmin) || TransactionIdPrecedes(xmin, durable_below))
+		return;
+	lsn = TransactionIdGetCommitLSN(xmin);
+	if (lsn > flush_point)
+		flush_point = lsn;
+}
+
+static Relation
+open_relation(const char *name, LOCKMODE lockmode)
+{
+	Oid			relid = outbox_relation_oid(name, false);
+
+	if (!ConditionalLockRelationOid(relid, lockmode))
+		return NULL;
+	return relation_open(relid, NoLock);
+}
+
+static void
+close_relations(void)
+{
+	if (reader.message_pkey)
+		relation_close(reader.message_pkey, NoLock);
+	if (reader.message)
+		relation_close(reader.message, NoLock);
+	if (reader.outstanding)
+		relation_close(reader.outstanding, NoLock);
+	if (reader.delivery)
+		relation_close(reader.delivery, NoLock);
+	memset(&reader, 0, sizeof(reader));
+}
+
+/* Columns are found by name, so that the install script alone decides their order. */
+static void
+find_columns(Relation rel, const char *const *names, AttrNumber *attnos, int n, Oid *found_in)
+{
+	if (*found_in == RelationGetRelid(rel))
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		attnos[i] = get_attnum(RelationGetRelid(rel), names[i]);
+		if (attnos[i] == InvalidAttrNumber)
+			elog(ERROR, "column \"%s\" of relation \"%s\" does not exist",
+				 names[i], RelationGetRelationName(rel));
+	}
+	*found_in = RelationGetRelid(rel);
+}
+
+static void
+find_all_columns(void)
+{
+	static Oid	delivery_found_in = InvalidOid;
+	static Oid	message_found_in = InvalidOid;
+
+	find_columns(reader.delivery, delivery_column_names, delivery_columns, D_COLUMNS, &delivery_found_in);
+	find_columns(reader.message, message_column_names, message_columns, M_COLUMNS, &message_found_in);
+}
+
+bool
+outbox_fetch_begin(void)
+{
+	Snapshot	snapshot = GetActiveSnapshot();
+
+	memset(&reader, 0, sizeof(reader));
+	if ((reader.delivery = open_relation("delivery", RowExclusiveLock)) == NULL ||
+		(reader.outstanding = open_relation("delivery_outstanding", AccessShareLock)) == NULL ||
+		(reader.message = open_relation("message", AccessShareLock)) == NULL ||
+		(reader.message_pkey = open_relation("message_pkey", AccessShareLock)) == NULL)
+	{
+		close_relations();
+		return false;
+	}
+
+	find_all_columns();
+	refresh_durable_horizon(snapshot);
+	reader.scan = outbox_index_beginscan(reader.delivery, reader.outstanding, snapshot, 2);
+	/* The key of an entry is needed even where its row is dead. */
+	reader.scan->xs_want_itup = true;
+	reader.message_scan = outbox_index_beginscan(reader.message, reader.message_pkey, snapshot, 1);
+	reader.slot = table_slot_create(reader.delivery, NULL);
+	reader.message_slot = table_slot_create(reader.message, NULL);
+	return true;
+}
+
+void
+outbox_fetch_end(void)
+{
+	ExecDropSingleTupleTableSlot(reader.message_slot);
+	ExecDropSingleTupleTableSlot(reader.slot);
+	index_endscan(reader.message_scan);
+	index_endscan(reader.scan);
+	close_relations();
+}
+
+/*
+ * Start the scan of a handler's keys behind at (or from at on):
+ * handler_id = $1 AND (due_at, message_id) > (at.due_at, at.id)
+ */
+static void
+start_scan(int32 handler_id, const OutboxKey *at, bool after)
+{
+	/* The scan keeps pointing at the members of a row comparison, so they outlive this call. */
+	static OutboxKey start;
+	static ScanKeyData row[2];
+	ScanKeyData keys[2];
+	StrategyNumber strategy = after ? BTGreaterStrategyNumber : BTGreaterEqualStrategyNumber;
+
+	start = *at;
+	ScanKeyEntryInitialize(&row[0], SK_ROW_MEMBER, 2, strategy, TIMESTAMPTZOID, InvalidOid,
+						   F_TIMESTAMPTZ_CMP, TimestampTzGetDatum(start.due_at));
+	ScanKeyEntryInitialize(&row[1], SK_ROW_MEMBER | SK_ROW_END, 3, strategy, UUIDOID, InvalidOid,
+						   F_UUID_CMP, UUIDPGetDatum(&start.id));
+
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
+	memset(&keys[1], 0, sizeof(ScanKeyData));
+	keys[1].sk_flags = SK_ROW_HEADER;
+	keys[1].sk_attno = 2;
+	keys[1].sk_strategy = strategy;
+	keys[1].sk_argument = PointerGetDatum(row);
+
+	index_rescan(reader.scan, keys, 2, NULL, 0);
+}
+
+static void
+entry_key(OutboxKey *key)
+{
+	bool		isnull;
+
+	key->due_at = DatumGetTimestampTz(index_getattr(reader.scan->xs_itup, 2, reader.scan->xs_itupdesc, &isnull));
+	key->id = *DatumGetUUIDP(index_getattr(reader.scan->xs_itup, 3, reader.scan->xs_itupdesc, &isnull));
+}
+
+static Datum
+delivery_column(DeliveryColumn column, bool *isnull)
+{
+	return slot_getattr(reader.slot, delivery_columns[column], isnull);
+}
+
+static Datum
+message_column(MessageColumn column, bool *isnull)
+{
+	return slot_getattr(reader.message_slot, message_columns[column], isnull);
+}
+
+/* Append a text column to the strings behind a message; returns its offset, 0 for NULL. */
+static size_t
+append_text(StringInfo buf, Datum value, bool isnull)
+{
+	size_t		offset = buf->len;
+	text	   *t;
+
+	if (isnull)
+		return 0;
+	t = DatumGetTextPP(value);
+	appendBinaryStringInfo(buf, VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t));
+	appendStringInfoChar(buf, '\0');
+	if ((Pointer) t != DatumGetPointer(value))
+		pfree(t);
+	return offset;
+}
+
+static size_t
+append_headers(StringInfo buf, Datum value, bool isnull)
+{
+	size_t		offset;
+	Jsonb	   *headers;
+
+	if (isnull)
+		return 0;
+	while (buf->len % MAXIMUM_ALIGNOF != 0)
+		appendStringInfoChar(buf, '\0');
+	offset = buf->len;
+	headers = DatumGetJsonbP(value);
+	appendBinaryStringInfo(buf, (char *) headers, VARSIZE(headers));
+	return offset;
+}
+
+static size_t
+append_payload(StringInfo buf, Datum value, size_t *len)
+{
+	size_t		offset = buf->len;
+	Jsonb	   *payload = DatumGetJsonbP(value);
+
+	(void) JsonbToCString(buf, &payload->root, VARSIZE(payload));
+	*len = buf->len - offset;
+	if ((Pointer) payload != DatumGetPointer(value))
+		pfree(payload);
+	return offset;
+}
+
+static const char *
+string_at(const StringInfo buf, size_t offset)
+{
+	return offset == 0 ? NULL : buf->data + offset;
+}
+
+/* The message in message_slot, as one chunk in the current context. */
+static OutboxMessage *
+build_message(const pg_uuid_t *id, size_t *bytes)
+{
+	StringInfoData buf;
+	OutboxMessage *message;
+	bool		isnull;
+	Datum		value;
+	size_t		topic;
+	size_t		key;
+	size_t		tenant;
+	size_t		correlation_id;
+	size_t		headers;
+	size_t		payload;
+	size_t		payload_len;
+
+	initStringInfo(&buf);
+	appendStringInfoSpaces(&buf, MAXALIGN(sizeof(OutboxMessage)));
+
+	value = message_column(M_HEADERS, &isnull);
+	headers = append_headers(&buf, value, isnull);
+	value = message_column(M_TOPIC, &isnull);
+	topic = append_text(&buf, value, isnull);
+	value = message_column(M_KEY, &isnull);
+	key = append_text(&buf, value, isnull);
+	value = message_column(M_TENANT, &isnull);
+	tenant = append_text(&buf, value, isnull);
+	value = message_column(M_CORRELATION_ID, &isnull);
+	correlation_id = append_text(&buf, value, isnull);
+	value = message_column(M_PAYLOAD, &isnull);
+	payload = append_payload(&buf, value, &payload_len);
+
+	message = (OutboxMessage *) buf.data;
+	message->id = *id;
+	message->staged_at = DatumGetTimestampTz(message_column(M_STAGED_AT, &isnull));
+	message->topic = string_at(&buf, topic);
+	message->key = string_at(&buf, key);
+	message->tenant = string_at(&buf, tenant);
+	message->correlation_id = string_at(&buf, correlation_id);
+	message->headers = (const Jsonb *) string_at(&buf, headers);
+	message->payload = buf.data + payload;
+	message->payload_len = payload_len;
+	*bytes = buf.len;
+	return message;
+}
+
+/* Find the message of a delivery.  False if there is none (deleted by hand). */
+static bool
+find_message(const pg_uuid_t *id)
+{
+	ScanKeyData key;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	index_rescan(reader.message_scan, &key, 1, NULL, 0);
+	return index_getnext_slot(reader.message_scan, ForwardScanDirection, reader.message_slot);
+}
+
+/* The delivery in slot, without its message, in the deliveries' context. */
+static OutboxDelivery *
+build_delivery(OutboxLane *lane, const OutboxKey *key)
+{
+	OutboxDelivery *delivery = MemoryContextAllocZero(deliveries_context, sizeof(OutboxDelivery));
+	bool		isnull;
+	Datum		value;
+
+	delivery->id = key->id;
+	delivery->handler_id = lane->handler_id;
+	delivery->lane = lane;
+	delivery->due_at = key->due_at;
+	delivery->attempts = DatumGetInt32(delivery_column(D_ATTEMPTS, &isnull));
+	delivery->budget_from = DatumGetInt32(delivery_column(D_BUDGET_FROM, &isnull));
+	delivery->streak = DatumGetInt16(delivery_column(D_STREAK, &isnull));
+	value = delivery_column(D_CODE, &isnull);
+	if (!isnull)
+		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
+	delivery->bytes = sizeof(OutboxDelivery);
+	return delivery;
+}
+
+/* A delivery whose message is gone cannot be sent, now or later. */
+static void
+bury_without_message(OutboxDelivery *delivery)
+{
+	delivery->verdict.state = OUTBOX_DEAD;
+	strlcpy(delivery->verdict.code, "message_missing", sizeof(delivery->verdict.code));
+}
+
+/* The visible row in slot is due: read its message and keep both until the transaction is over. */
+static void
+take_row(OutboxLane *lane, const OutboxKey *key, ReadBounds *bounds)
+{
+	OutboxDelivery *delivery = build_delivery(lane, key);
+	MemoryContext oldcontext;
+	size_t		bytes;
+
+	note_durability(reader.slot);
+
+	/* Should its message be unreadable, outbox_fetch_abort() knows whose it was. */
+	reading = delivery;
+	if (find_message(&key->id))
+	{
+		note_durability(reader.message_slot);
+		oldcontext = MemoryContextSwitchTo(deliveries_context);
+		delivery->message = build_message(&key->id, &bytes);
+		MemoryContextSwitchTo(oldcontext);
+		delivery->bytes += bytes;
+	}
+	else
+		bury_without_message(delivery);
+	reading = NULL;
+
+	dlist_push_tail(&fetched, &delivery->link);
+	bounds->rows--;
+	bounds->bytes -= delivery->bytes;
+}
+
+/*
+ * Read the lane's keys from at on, up to and including hi (NULL: no end).
+ * at moves with the entries that were looked at.
+ */
+static ReadEnd
+read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
+		   ReadBounds *bounds, TimestampTz now, TimestampTz *future)
+{
+	start_scan(lane->handler_id, at, *after);
+	while (index_getnext_tid(reader.scan, ForwardScanDirection) != NULL)
+	{
+		OutboxKey	key;
+
+		entry_key(&key);
+		if (hi != NULL && outbox_key_cmp(&key, hi) > 0)
+			return READ_DONE;
+		if (key.due_at > now)
+		{
+			*future = key.due_at;
+			return READ_FUTURE;
+		}
+		if (bounds->rows <= 0 || bounds->bytes <= 0 || bounds->entries-- <= 0)
+			return READ_ENOUGH;
+
+		*at = key;
+		*after = true;
+		if (outbox_delivery_find(&key.id, lane->handler_id) == NULL &&
+			index_fetch_heap(reader.scan, reader.slot))
+			take_row(lane, &key, bounds);
+	}
+	return READ_DONE;
+}
+
+static void
+save_lane(OutboxLane *lane)
+{
+	SavedLane  *saved = palloc(sizeof(SavedLane));
+
+	saved->lane = lane;
+	saved->position = lane->position;
+	saved->more = lane->more;
+	saved->next_due = lane->next_due;
+	saved->nspans = lane->nspans;
+	memcpy(saved->spans, lane->spans, sizeof(OutboxSpan) * lane->nspans);
+	saved_lanes = lappend(saved_lanes, saved);
+}
+
+/* A slice of a rescan: bounded in entries, and then the lane has peace for a while. */
+static ReadEnd
+read_rescan_slice(OutboxLane *lane, OutboxSpan *span, ReadBounds *bounds, TimestampTz now)
+{
+	ReadBounds	slice = *bounds;
+	TimestampTz future;
+	TimestampTz begin = GetCurrentTimestamp();
+	ReadEnd		end;
+
+	slice.entries = MAX_RESCAN_ENTRIES;
+	end = read_range(lane, &span->at, &span->after, &span->hi, &slice, now, &future);
+	bounds->rows = slice.rows;
+	bounds->bytes = slice.bytes;
+	lane->rescan_after = now + (GetCurrentTimestamp() - begin) * RESCAN_DUTY;
+	return end;
+}
+
+/* Read what was rung for behind the position.  Returns false if a bound was reached. */
+static bool
+read_spans(OutboxLane *lane, ReadBounds *bounds, TimestampTz now)
+{
+	int			i = 0;
+
+	while (i < lane->nspans)
+	{
+		OutboxSpan *span = &lane->spans[i];
+		TimestampTz future = DT_NOEND;
+		ReadEnd		end;
+
+		if (span->rescan && lane->rescan_after > now)
+		{
+			i++;
+			continue;
+		}
+		if (span->rescan)
+			end = read_rescan_slice(lane, span, bounds, now);
+		else
+			end = read_range(lane, &span->at, &span->after, &span->hi, bounds, now, &future);
+
+		if (end == READ_ENOUGH)
+		{
+			if (!span->rescan)
+				return false;
+			i++;
+			continue;
+		}
+		/* After the clock stepped back, a key behind the position can be in the future. */
+		if (end == READ_FUTURE)
+			lane->next_due = Min(lane->next_due, future);
+		memmove(span, span + 1, sizeof(OutboxSpan) * (lane->nspans - i - 1));
+		lane->nspans--;
+	}
+	return true;
+}
+
+static void
+read_forward(OutboxLane *lane, ReadBounds *bounds, TimestampTz now)
+{
+	bool		after = true;
+	TimestampTz future = DT_NOEND;
+
+	if (!lane->more && lane->next_due > now)
+		return;
+	lane->more = true;
+	if (read_range(lane, &lane->position, &after, NULL, bounds, now, &future) != READ_ENOUGH)
+	{
+		lane->more = false;
+		lane->next_due = future;
+	}
+}
+
+void
+outbox_fetch_lane(OutboxLane *lane, TimestampTz now)
+{
+	ReadBounds	bounds;
+
+	save_lane(lane);
+	outbox_lane_adapt_read_ahead(lane, now);
+	bounds.rows = outbox_lane_room(lane);
+	bounds.entries = MAX_ENTRIES;
+	bounds.bytes = MAX_READ_BYTES;
+	if (read_spans(lane, &bounds, now))
+		read_forward(lane, &bounds, now);
+
+	outbox_lane_wake_at(lane, lane->next_due);
+	for (int i = 0; i < lane->nspans; i++)
+	{
+		if (lane->spans[i].rescan)
+			outbox_lane_wake_at(lane, lane->rescan_after);
+	}
+}
+
+/* Hand what was read to its lanes, or to settlement what cannot be sent. */
+static void
+deliver_fetched(void)
+{
+	while (!dlist_is_empty(&fetched))
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched));
+
+		outbox_delivery_add(delivery);
+		if (delivery->message == NULL)
+			outbox_outcome_add(delivery);
+		else
+		{
+			outbox_lane_enqueue(delivery->lane, delivery);
+			outbox_lane_ready(delivery->lane);
+		}
+	}
+}
+
+void
+outbox_fetch_finish(void)
+{
+	if (!XLogRecPtrIsInvalid(flush_point))
+		XLogFlush(flush_point);
+	flush_point = InvalidXLogRecPtr;
+	saved_lanes = NIL;
+	deliver_fetched();
+}
+
+OutboxDelivery *
+outbox_fetch_abort(void)
+{
+	OutboxDelivery *poison = reading;
+	ListCell   *lc;
+
+	foreach(lc, saved_lanes)
+	{
+		SavedLane  *saved = lfirst(lc);
+
+		saved->lane->position = saved->position;
+		saved->lane->more = true;
+		saved->lane->next_due = saved->next_due;
+		saved->lane->nspans = saved->nspans;
+		memcpy(saved->lane->spans, saved->spans, sizeof(OutboxSpan) * saved->nspans);
+		outbox_lane_ready(saved->lane);
+	}
+	saved_lanes = NIL;
+
+	while (!dlist_is_empty(&fetched))
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched));
+
+		if (delivery->message)
+			pfree(delivery->message);
+		pfree(delivery);
+	}
+	reading = NULL;
+	flush_point = InvalidXLogRecPtr;
+	memset(&reader, 0, sizeof(reader));
+	return poison;
+}
+
+bool
+outbox_fetch_next_handler(int32 after, int32 *handler_id)
+{
+	ScanKeyData keys[2];
+	bool		isnull;
+
+	/* The scan always takes two keys; the second one excludes nothing. */
+	ScanKeyInit(&keys[0], 1, BTGreaterStrategyNumber, F_INT4GT, Int32GetDatum(after));
+	ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT4LE, Int32GetDatum(PG_INT32_MAX));
+	index_rescan(reader.scan, keys, 2, NULL, 0);
+	if (index_getnext_tid(reader.scan, ForwardScanDirection) == NULL)
+		return false;
+	*handler_id = DatumGetInt32(index_getattr(reader.scan->xs_itup, 1, reader.scan->xs_itupdesc, &isnull));
+	return true;
+}

@@ -1,0 +1,22 @@
+/*-------------------------------------------------------------------------
+ *
+ * guard.h
+ *		Gets the dispatcher out of the way of commands on its database.
+ *
+ * DROP DATABASE, ALTER DATABASE RENAME and SET TABLESPACE, and CREATE
+ * DATABASE with it as template refuse to run while anybody is connected.
+ * The guard asks the dispatcher to leave first and bars its return until
+ * the command has ended.  It also notices COMMIT PREPARED and a dropped
+ * extension.
+ *
+ * Runs in the backend that issues the command.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_GUARD_H
+#define OUTBOX_GUARD_H
+
+/* Install the hooks; from _PG_init when preloaded. */
+extern void outbox_guard_init(void);
+
+#endif							/* OUTBOX_GUARD_H */

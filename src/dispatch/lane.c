@@ -1,0 +1,475 @@
+/*-------------------------------------------------------------------------
+ *
+ * lane.c
+ *		One push handler's own queue and limits inside the dispatcher.
+ *
+ * See lane.h.  The memory of a lane is bounded by how far it reads ahead,
+ * never by its backlog.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "dispatch/lane.h"
+
+/* A lane reads ahead what it sends in about this time, and at least its concurrency. */
+#define READ_AHEAD_US 25000
+#define MIN_READ_AHEAD 16
+#define MAX_READ_AHEAD 1000
+
+/* Answers that wait for settlement count against their lane up to this many. */
+#define MAX_UNSETTLED 1000
+
+/* All unsent copies together. */
+#define MAX_QUEUED_BYTES (32 * 1024 * 1024)
+
+typedef struct DeliveryKey
+{
+	pg_uuid_t	id;
+	int32		handler_id;
+} DeliveryKey;
+
+typedef struct DeliveryEntry
+{
+	DeliveryKey key;
+	OutboxDelivery *delivery;
+} DeliveryEntry;
+
+typedef struct LaneEntry
+{
+	int32		handler_id;
+	OutboxLane *lane;
+} LaneEntry;
+
+static MemoryContext lanes_context = NULL;
+static HTAB *lanes = NULL;
+static HTAB *deliveries = NULL;
+static size_t deliveries_bytes = 0;
+
+static dlist_head ready_lanes = DLIST_STATIC_INIT(ready_lanes);
+static pairingheap *timers = NULL;
+
+/* The heap keeps the largest first, so the earliest time must compare as largest. */
+static int
+compare_timers(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	TimestampTz ta = pairingheap_const_container(OutboxLane, timer, a)->wake_at;
+	TimestampTz tb = pairingheap_const_container(OutboxLane, timer, b)->wake_at;
+
+	return ta < tb ? 1 : (ta > tb ? -1 : 0);
+}
+
+void
+outbox_lanes_init(MemoryContext context)
+{
+	HASHCTL		ctl;
+
+	lanes_context = context;
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.hcxt = context;
+	ctl.keysize = sizeof(int32);
+	ctl.entrysize = sizeof(LaneEntry);
+	lanes = hash_create("outbox lanes", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+
+	ctl.keysize = sizeof(DeliveryKey);
+	ctl.entrysize = sizeof(DeliveryEntry);
+	deliveries = hash_create("outbox deliveries", 1024, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+
+	timers = pairingheap_allocate(compare_timers, NULL);
+}
+
+OutboxLane *
+outbox_lane_find(int32 handler_id)
+{
+	LaneEntry  *entry = hash_search(lanes, &handler_id, HASH_FIND, NULL);
+
+	return entry ? entry->lane : NULL;
+}
+
+OutboxLane *
+outbox_lane_create(int32 handler_id)
+{
+	OutboxLane *lane = MemoryContextAllocZero(lanes_context, sizeof(OutboxLane));
+	LaneEntry  *entry = hash_search(lanes, &handler_id, HASH_ENTER, NULL);
+
+	entry->lane = lane;
+	lane->handler_id = handler_id;
+	lane->position.due_at = DT_NOBEGIN;
+	lane->more = true;
+	lane->next_due = DT_NOEND;
+	lane->target = MIN_READ_AHEAD;
+	dlist_init(&lane->queue);
+	outbox_lane_ready(lane);
+	return lane;
+}
+
+static void
+stop_timer(OutboxLane *lane)
+{
+	if (lane->in_timers)
+		pairingheap_remove(timers, &lane->timer);
+	lane->in_timers = false;
+}
+
+void
+outbox_lane_free(OutboxLane *lane)
+{
+	Assert(lane->in_flight == 0 && lane->unsettled == 0);
+	outbox_lane_forget_queued(lane, NULL, NULL);
+	stop_timer(lane);
+	if (lane->is_ready)
+		dlist_delete(&lane->ready_link);
+	hash_search(lanes, &lane->handler_id, HASH_REMOVE, NULL);
+	pfree(lane);
+}
+
+void
+outbox_lanes_each(void (*fn) (OutboxLane *lane, void *arg), void *arg)
+{
+	HASH_SEQ_STATUS status;
+	LaneEntry  *entry;
+
+	/* dynahash lets the entry just returned be deleted during the walk. */
+	hash_seq_init(&status, lanes);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		fn(entry->lane, arg);
+}
+
+/*
+ * Note a span behind the position.  When there is no room for another one,
+ * it is merged with the last: reading too much is only slower, because rows
+ * that are in memory or settled are passed over.
+ */
+static void
+add_span(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi, bool rescan)
+{
+	OutboxSpan *span;
+
+	if (lane->nspans < OUTBOX_MAX_SPANS)
+	{
+		lane->spans[lane->nspans++] = (OutboxSpan) {*lo, false, *hi, rescan};
+		return;
+	}
+	span = &lane->spans[OUTBOX_MAX_SPANS - 1];
+	if (outbox_key_cmp(lo, &span->at) < 0)
+	{
+		span->at = *lo;
+		span->after = false;
+	}
+	if (outbox_key_cmp(hi, &span->hi) > 0)
+		span->hi = *hi;
+	span->rescan = span->rescan && rescan;
+}
+
+void
+outbox_lane_ring(OutboxLane *lane, const OutboxRing *ring, TimestampTz now)
+{
+	if (ring->kind == OUTBOX_RING_REREAD)
+		outbox_lane_forget_queued(lane, &ring->lo, &ring->hi);
+
+	if (outbox_key_cmp(&ring->hi, &lane->position) > 0)
+	{
+		if (ring->lo.due_at <= now)
+			lane->more = true;
+		else
+			lane->next_due = Min(lane->next_due, ring->lo.due_at);
+	}
+	if (outbox_key_cmp(&ring->lo, &lane->position) <= 0)
+	{
+		const OutboxKey *hi = outbox_key_cmp(&ring->hi, &lane->position) < 0 ? &ring->hi : &lane->position;
+
+		add_span(lane, &ring->lo, hi, false);
+	}
+	outbox_lane_ready(lane);
+}
+
+void
+outbox_lane_expect(OutboxLane *lane, TimestampTz due_at, const pg_uuid_t *id, TimestampTz now)
+{
+	OutboxKey	key = {due_at, *id};
+	OutboxRing	ring = {lane->handler_id, OUTBOX_RING_DUE, key, key};
+
+	outbox_lane_ring(lane, &ring, now);
+}
+
+void
+outbox_lane_rewind(OutboxLane *lane, TimestampTz from)
+{
+	OutboxKey	lo = {from};
+
+	lane->more = true;
+	if (outbox_key_cmp(&lo, &lane->position) <= 0)
+		add_span(lane, &lo, &lane->position, false);
+	outbox_lane_ready(lane);
+}
+
+static void
+rewind_one(OutboxLane *lane, void *arg)
+{
+	outbox_lane_rewind(lane, *(TimestampTz *) arg);
+}
+
+void
+outbox_lanes_rewind(TimestampTz from)
+{
+	outbox_lanes_each(rewind_one, &from);
+}
+
+void
+outbox_lane_rescan(OutboxLane *lane)
+{
+	OutboxKey	lo = {DT_NOBEGIN};
+
+	/* A rescan that has not ended yet need not begin again. */
+	for (int i = 0; i < lane->nspans; i++)
+	{
+		if (lane->spans[i].rescan)
+			return;
+	}
+	lane->more = true;
+	if (outbox_key_cmp(&lo, &lane->position) < 0)
+		add_span(lane, &lo, &lane->position, true);
+	outbox_lane_ready(lane);
+}
+
+/* True if one of the lane's spans may be read now. */
+static bool
+has_readable_span(const OutboxLane *lane, TimestampTz now)
+{
+	for (int i = 0; i < lane->nspans; i++)
+	{
+		if (!lane->spans[i].rescan || lane->rescan_after <= now)
+			return true;
+	}
+	return false;
+}
+
+bool
+outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now)
+{
+	if (lane->paused || lane->handler == NULL)
+		return false;
+	if (!lane->more && lane->next_due > now && !has_readable_span(lane, now))
+		return false;
+	return lane->nqueued <= lane->target / 2 && outbox_lane_room(lane) > 0;
+}
+
+int
+outbox_lane_room(const OutboxLane *lane)
+{
+	if (lane->unsettled >= MAX_UNSETTLED)
+		return 0;
+	if (deliveries_bytes > MAX_QUEUED_BYTES && lane->nqueued > 0)
+		return 0;
+	return Max(lane->target, lane->handler->concurrency * lane->handler->batch_size) - lane->nqueued;
+}
+
+bool
+outbox_lane_may_send(OutboxLane *lane, TimestampTz now)
+{
+	if (lane->paused || lane->handler == NULL || lane->nqueued == 0)
+		return false;
+	if (lane->in_flight >= lane->handler->concurrency || lane->unsettled >= MAX_UNSETTLED)
+		return false;
+	if (lane->hold_until > now)
+	{
+		outbox_lane_wake_at(lane, lane->hold_until);
+		return false;
+	}
+	return true;
+}
+
+void
+outbox_lane_ready(OutboxLane *lane)
+{
+	if (lane->is_ready)
+		return;
+	lane->is_ready = true;
+	dlist_push_tail(&ready_lanes, &lane->ready_link);
+}
+
+OutboxLane *
+outbox_lane_next_ready(void)
+{
+	OutboxLane *lane;
+
+	if (dlist_is_empty(&ready_lanes))
+		return NULL;
+	lane = dlist_container(OutboxLane, ready_link, dlist_pop_head_node(&ready_lanes));
+	lane->is_ready = false;
+	return lane;
+}
+
+bool
+outbox_lanes_any_ready(void)
+{
+	return !dlist_is_empty(&ready_lanes);
+}
+
+void
+outbox_lane_wake_at(OutboxLane *lane, TimestampTz when)
+{
+	if (when == DT_NOEND || (lane->in_timers && lane->wake_at <= when))
+		return;
+	stop_timer(lane);
+	lane->wake_at = when;
+	pairingheap_add(timers, &lane->timer);
+	lane->in_timers = true;
+}
+
+void
+outbox_lanes_fire_timers(TimestampTz now)
+{
+	while (!pairingheap_is_empty(timers))
+	{
+		OutboxLane *lane = pairingheap_container(OutboxLane, timer, pairingheap_first(timers));
+
+		if (lane->wake_at > now)
+			break;
+		stop_timer(lane);
+		outbox_lane_ready(lane);
+	}
+}
+
+TimestampTz
+outbox_lanes_next_timer(void)
+{
+	if (pairingheap_is_empty(timers))
+		return DT_NOEND;
+	return pairingheap_container(OutboxLane, timer, pairingheap_first(timers))->wake_at;
+}
+
+static DeliveryKey
+delivery_key(const pg_uuid_t *id, int32 handler_id)
+{
+	DeliveryKey key;
+
+	memset(&key, 0, sizeof(key));
+	key.id = *id;
+	key.handler_id = handler_id;
+	return key;
+}
+
+OutboxDelivery *
+outbox_delivery_find(const pg_uuid_t *id, int32 handler_id)
+{
+	DeliveryKey key = delivery_key(id, handler_id);
+	DeliveryEntry *entry = hash_search(deliveries, &key, HASH_FIND, NULL);
+
+	return entry ? entry->delivery : NULL;
+}
+
+void
+outbox_delivery_add(OutboxDelivery *delivery)
+{
+	DeliveryKey key = delivery_key(&delivery->id, delivery->handler_id);
+	DeliveryEntry *entry = hash_search(deliveries, &key, HASH_ENTER, NULL);
+
+	entry->delivery = delivery;
+	deliveries_bytes += delivery->bytes;
+}
+
+void
+outbox_delivery_free(OutboxDelivery *delivery)
+{
+	DeliveryKey key = delivery_key(&delivery->id, delivery->handler_id);
+
+	hash_search(deliveries, &key, HASH_REMOVE, NULL);
+	deliveries_bytes -= delivery->bytes;
+	if (delivery->message)
+		pfree(delivery->message);
+	if (delivery->error)
+		pfree(delivery->error);
+	pfree(delivery);
+}
+
+int
+outbox_deliveries_in_memory(void)
+{
+	return (int) hash_get_num_entries(deliveries);
+}
+
+size_t
+outbox_deliveries_bytes(void)
+{
+	return deliveries_bytes;
+}
+
+static void
+count_queued(OutboxLane *lane, OutboxDelivery *delivery)
+{
+	delivery->phase = OUTBOX_PHASE_QUEUED;
+	lane->nqueued++;
+	lane->queued_bytes += delivery->bytes;
+}
+
+void
+outbox_lane_enqueue(OutboxLane *lane, OutboxDelivery *delivery)
+{
+	dlist_push_tail(&lane->queue, &delivery->link);
+	count_queued(lane, delivery);
+}
+
+void
+outbox_lane_requeue(OutboxLane *lane, OutboxDelivery *delivery)
+{
+	dlist_push_head(&lane->queue, &delivery->link);
+	count_queued(lane, delivery);
+}
+
+static void
+unlink_queued(OutboxLane *lane, OutboxDelivery *delivery)
+{
+	dlist_delete(&delivery->link);
+	lane->nqueued--;
+	lane->queued_bytes -= delivery->bytes;
+}
+
+OutboxDelivery *
+outbox_lane_dequeue(OutboxLane *lane)
+{
+	OutboxDelivery *delivery;
+
+	if (lane->nqueued == 0)
+		return NULL;
+	delivery = dlist_head_element(OutboxDelivery, link, &lane->queue);
+	unlink_queued(lane, delivery);
+	lane->sent_since_read++;
+	return delivery;
+}
+
+void
+outbox_lane_forget_queued(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &lane->queue)
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
+		OutboxKey	key = {delivery->due_at, delivery->id};
+
+		if (lo != NULL && (outbox_key_cmp(&key, lo) < 0 || outbox_key_cmp(&key, hi) > 0))
+			continue;
+		unlink_queued(lane, delivery);
+		outbox_delivery_free(delivery);
+	}
+}
+
+void
+outbox_lane_adapt_read_ahead(OutboxLane *lane, TimestampTz now)
+{
+	int64		elapsed = Max(1, now - lane->last_read);
+	int64		target = (int64) lane->sent_since_read * READ_AHEAD_US / elapsed;
+
+	/* A queue that ran dry says nothing of how fast the lane could have been. */
+	if (lane->nqueued == 0 && lane->sent_since_read > 0)
+		target = Max(target, Min(elapsed, READ_AHEAD_US) < READ_AHEAD_US ? lane->target * 2 : lane->target);
+	lane->target = Max(Min(target, MAX_READ_AHEAD), MIN_READ_AHEAD);
+	lane->last_read = now;
+	lane->sent_since_read = 0;
+}

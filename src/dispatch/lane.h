@@ -1,0 +1,177 @@
+/*-------------------------------------------------------------------------
+ *
+ * lane.h
+ *		One push handler's own queue and limits inside the dispatcher.
+ *
+ * Process: the dispatcher.  A lane reads forward: it remembers the last key
+ * it read and goes on from there, so what is settled behind it costs
+ * nothing.  What appears behind it (a late commit, a requeue) is read as a
+ * span of its own, exactly; the position never moves back.
+ *
+ * Nothing here touches SPI, relations or the network: fetch.c reads,
+ * send.c sends, settle.c settles.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_LANE_H
+#define OUTBOX_LANE_H
+
+#include "outbox.h"
+
+#include "dispatch/handlers.h"
+#include "dispatch/shmem.h"
+#include "lib/ilist.h"
+#include "lib/pairingheap.h"
+
+#define OUTBOX_MAX_SPANS 16
+
+typedef enum OutboxDeliveryPhase
+{
+	OUTBOX_PHASE_QUEUED,		/* read, not yet sent */
+	OUTBOX_PHASE_SENT,			/* its request is out */
+	OUTBOX_PHASE_ANSWERED		/* judged, not yet settled */
+} OutboxDeliveryPhase;
+
+/* A delivery the dispatcher has in memory. */
+typedef struct OutboxDelivery
+{
+	/* identity: the key of the table of deliveries in memory */
+	pg_uuid_t	id;
+	int32		handler_id;
+
+	OutboxDeliveryPhase phase;
+	struct OutboxLane *lane;
+	dlist_node	link;			/* lane queue, or the list of outcomes to settle */
+
+	/* the row as it was read: the fence of its settlement */
+	TimestampTz due_at;
+	int32		attempts;
+	int32		budget_from;
+	int			streak;
+	char		code[OUTBOX_CODE_LEN];	/* of the attempt before */
+
+	/* the message, as the request formats want it */
+	struct OutboxMessage *message;
+	size_t		bytes;			/* what it costs of the lane's and the dispatcher's bounds */
+
+	/* the outcome */
+	OutboxVerdict verdict;
+	int			http_status;
+	char	   *error;			/* NULL: none */
+	int64		duration_us;
+	TimestampTz finished_at;
+	TimestampTz next_due_at;	/* when RETRYING */
+	bool		attempted;		/* a request went out, so an attempt is spent */
+	TimestampTz settle_after;	/* somebody holds the row: not before this */
+	TimestampTz found_due_at;	/* of a row that is no longer what was read; DT_NOEND: it is settled */
+} OutboxDelivery;
+
+/* Keys to be read exactly, behind the lane's position. */
+typedef struct OutboxSpan
+{
+	OutboxKey	at;				/* where reading goes on */
+	bool		after;			/* at itself has been read */
+	OutboxKey	hi;				/* the last key, included */
+	bool		rescan;			/* nobody rang for it: read it in small slices */
+} OutboxSpan;
+
+typedef struct OutboxLane
+{
+	int32		handler_id;		/* key of the table of lanes */
+	OutboxHandler *handler;
+	bool		paused;
+	bool		seen;			/* by the last reload: others are dropped */
+
+	/* the position, and what is known to lie ahead of it */
+	OutboxKey	position;
+	bool		more;			/* rows ahead may be due */
+	TimestampTz next_due;		/* earliest key ahead that is known to be in the future */
+	OutboxSpan	spans[OUTBOX_MAX_SPANS];
+	int			nspans;
+	TimestampTz rescan_after;	/* the next slice of a rescan may be read then */
+
+	/* what is in memory */
+	dlist_head	queue;
+	int			nqueued;
+	size_t		queued_bytes;
+	int			in_flight;		/* requests out */
+	int			unsettled;		/* answered, not settled */
+
+	/* how far to read ahead */
+	int			target;
+	int			sent_since_read;
+	TimestampTz last_read;
+
+	/* reasons not to send now */
+	TimestampTz hold_until;		/* the receiver asked for time, or the breaker is open */
+
+	/* scheduling */
+	bool		is_ready;
+	dlist_node	ready_link;
+	bool		in_timers;
+	TimestampTz wake_at;
+	pairingheap_node timer;
+} OutboxLane;
+
+/* The table of lanes, by handler id. */
+extern void outbox_lanes_init(MemoryContext context);
+extern OutboxLane *outbox_lane_find(int32 handler_id);
+extern OutboxLane *outbox_lane_create(int32 handler_id);
+extern void outbox_lane_free(OutboxLane *lane);
+
+/* Call fn for every lane; fn may free the lane it is given. */
+extern void outbox_lanes_each(void (*fn) (OutboxLane *lane, void *arg), void *arg);
+
+/* A ring of the doorbell for this lane: note what is ahead and what lies behind. */
+extern void outbox_lane_ring(OutboxLane *lane, const OutboxRing *ring, TimestampTz now);
+
+/* One key is (or will be) due: the dispatcher's own knowledge, such as a retry. */
+extern void outbox_lane_expect(OutboxLane *lane, TimestampTz due_at, const pg_uuid_t *id, TimestampTz now);
+
+/* Read everything outstanding once more: from the start (resume) or in slices (rescan). */
+extern void outbox_lane_rewind(OutboxLane *lane, TimestampTz from);
+extern void outbox_lane_rescan(OutboxLane *lane);
+
+/* Keys from this due time on did not fit into the doorbell: every lane reads them again. */
+extern void outbox_lanes_rewind(TimestampTz from);
+
+/* True if reading could bring rows to send now. */
+extern bool outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now);
+
+/* How many more rows the lane would like to hold. */
+extern int	outbox_lane_room(const OutboxLane *lane);
+
+/* Called once per read: sets how far to read ahead from how fast the lane has been sending. */
+extern void outbox_lane_adapt_read_ahead(OutboxLane *lane, TimestampTz now);
+
+/* True if the lane may start a request now; sets hold times into wake_at otherwise. */
+extern bool outbox_lane_may_send(OutboxLane *lane, TimestampTz now);
+
+/* Scheduling: lanes that have something to look at, and lanes that wait for a time. */
+extern void outbox_lane_ready(OutboxLane *lane);
+extern OutboxLane *outbox_lane_next_ready(void);
+extern bool outbox_lanes_any_ready(void);
+extern void outbox_lane_wake_at(OutboxLane *lane, TimestampTz when);
+extern void outbox_lanes_fire_timers(TimestampTz now);
+
+/* When the earliest lane timer fires; DT_NOEND: none. */
+extern TimestampTz outbox_lanes_next_timer(void);
+
+/* The table of deliveries in memory, across lanes. */
+extern OutboxDelivery *outbox_delivery_find(const pg_uuid_t *id, int32 handler_id);
+extern void outbox_delivery_add(OutboxDelivery *delivery);
+extern void outbox_delivery_free(OutboxDelivery *delivery);
+extern int	outbox_deliveries_in_memory(void);
+extern size_t outbox_deliveries_bytes(void);
+
+/* Queue a delivery that was read, and take the first one out again. */
+extern void outbox_lane_enqueue(OutboxLane *lane, OutboxDelivery *delivery);
+extern OutboxDelivery *outbox_lane_dequeue(OutboxLane *lane);
+
+/* Put a delivery that could not be sent back to the front. */
+extern void outbox_lane_requeue(OutboxLane *lane, OutboxDelivery *delivery);
+
+/* Forget the unsent copies of a lane in [lo, hi]; with lo NULL, all of them. */
+extern void outbox_lane_forget_queued(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi);
+
+#endif							/* OUTBOX_LANE_H */

@@ -1,0 +1,193 @@
+/*-------------------------------------------------------------------------
+ *
+ * reload.c
+ *		Keeps the lanes in step with the handlers' rows.
+ *
+ * See reload.h.  A new lane reads everything from the beginning, so rings
+ * for a handler that is not known yet need not be kept.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "dispatch/handlers.h"
+#include "dispatch/installation.h"
+#include "dispatch/lane.h"
+#include "dispatch/reload.h"
+#include "dispatch/send.h"
+
+/* Reading thousands of handlers again and again would take all the time: rest for a multiple of it. */
+#define REST_FACTOR 5
+
+static bool requested = true;
+static uint32 generation = 0;
+static TimestampTz not_before = DT_NOBEGIN;
+static bool gone = false;
+static bool held = false;
+static bool held_logged = false;
+
+/* Configurations that this reload has replaced; let go of once it has committed. */
+static List *retired = NIL;
+static MemoryContext retired_context = NULL;
+
+void
+outbox_reload_request(void)
+{
+	requested = true;
+}
+
+static bool
+has_moved(OutboxDatabase *db)
+{
+	return requested || pg_atomic_read_u32(&db->handler_generation) != generation;
+}
+
+bool
+outbox_reload_is_due(OutboxDatabase *db, TimestampTz now)
+{
+	if (!has_moved(db) || now < not_before)
+		return false;
+	generation = pg_atomic_read_u32(&db->handler_generation);
+	requested = true;			/* until outbox_reload() has succeeded */
+	return true;
+}
+
+TimestampTz
+outbox_reload_next(OutboxDatabase *db)
+{
+	return has_moved(db) ? not_before : DT_NOEND;
+}
+
+bool
+outbox_reload_is_gone(void)
+{
+	return gone;
+}
+
+bool
+outbox_reload_is_held(void)
+{
+	return held;
+}
+
+static void
+retire(OutboxHandler *handler)
+{
+	MemoryContext oldcontext;
+
+	if (handler == NULL)
+		return;
+	if (retired_context == NULL)
+		retired_context = AllocSetContextCreate(TopMemoryContext, "outbox retired handlers", ALLOCSET_SMALL_SIZES);
+	oldcontext = MemoryContextSwitchTo(retired_context);
+	retired = lappend(retired, handler);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+set_paused(OutboxLane *lane, bool paused)
+{
+	if (paused && !lane->paused)
+		outbox_lane_forget_queued(lane, NULL, NULL);
+	else if (!paused && lane->paused)
+		outbox_lane_rewind(lane, DT_NOBEGIN);
+	lane->paused = paused;
+}
+
+static MemoryContext
+see_row(void *arg, const OutboxHandlerRow *row)
+{
+	OutboxLane *lane = outbox_lane_find(row->id);
+
+	if (lane == NULL)
+		lane = outbox_lane_create(row->id);
+	lane->seen = true;
+	set_paused(lane, row->paused);
+	if (lane->handler != NULL && lane->handler->fingerprint == row->fingerprint)
+		return NULL;
+	return AllocSetContextCreate(TopMemoryContext, "outbox handler", ALLOCSET_SMALL_SIZES);
+}
+
+static void
+take_handler(void *arg, OutboxHandler *handler)
+{
+	OutboxLane *lane = outbox_lane_find(handler->id);
+
+	retire(lane->handler);
+	handler->current = true;
+	lane->handler = handler;
+	outbox_lane_ready(lane);
+}
+
+static void
+forget_seen(OutboxLane *lane, void *arg)
+{
+	lane->seen = false;
+}
+
+/* Its row is gone: requests that are out may end, nothing new is sent. */
+static void
+drop_unseen(OutboxLane *lane, void *arg)
+{
+	if (lane->seen)
+		return;
+	outbox_lane_forget_queued(lane, NULL, NULL);
+	retire(lane->handler);
+	lane->handler = NULL;
+}
+
+static void
+free_if_over(OutboxLane *lane, void *arg)
+{
+	if (!lane->seen && lane->in_flight == 0 && lane->unsettled == 0)
+		outbox_lane_free(lane);
+}
+
+static void
+log_held(void)
+{
+	if (held && !held_logged)
+		ereport(LOG,
+				(errmsg("outbox dispatcher holds its deliveries"),
+				 errdetail(OUTBOX_HELD_MESSAGE ".")));
+	held_logged = held;
+}
+
+void
+outbox_reload(TimestampTz now)
+{
+	OutboxInstallation installation;
+	TimestampTz begin = GetCurrentTimestamp();
+
+	outbox_installation_read(&installation);
+	gone = !installation.installed || !installation.version_matches;
+	if (gone)
+		return;
+	held = installation.held;
+	log_held();
+
+	outbox_lanes_each(forget_seen, NULL);
+	outbox_load_handlers(see_row, take_handler, NULL);
+	outbox_lanes_each(drop_unseen, NULL);
+
+	not_before = now + (GetCurrentTimestamp() - begin) * REST_FACTOR;
+}
+
+void
+outbox_reload_finish(void)
+{
+	ListCell   *lc;
+
+	requested = false;
+	foreach(lc, retired)
+		outbox_send_retire(lfirst(lc));
+	retired = NIL;
+	if (retired_context)
+		MemoryContextReset(retired_context);
+	if (!gone)
+		outbox_lanes_each(free_if_over, NULL);
+}

@@ -1,0 +1,33 @@
+/*-------------------------------------------------------------------------
+ *
+ * reload.h
+ *		Keeps the lanes in step with the handlers' rows.
+ *
+ * Process: the dispatcher.  Due whenever the shared generation has moved:
+ * somebody changed a handler, a pause, a secret or the installation.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_RELOAD_H
+#define OUTBOX_RELOAD_H
+
+#include "dispatch/shmem.h"
+
+/* Ask for one, whatever the generation says (settings changed). */
+extern void outbox_reload_request(void);
+
+/* True if the handlers must be read; notes the generation, before the snapshot is taken. */
+extern bool outbox_reload_is_due(OutboxDatabase *db, TimestampTz now);
+
+/* When it will be due if it is not yet, for the main loop's wait. */
+extern TimestampTz outbox_reload_next(OutboxDatabase *db);
+
+/* Read the handlers, in a transaction; after its commit, let go of what is no longer used. */
+extern void outbox_reload(TimestampTz now);
+extern void outbox_reload_finish(void);
+
+/* What the last reload found out: the extension is gone; this database is a copy. */
+extern bool outbox_reload_is_gone(void);
+extern bool outbox_reload_is_held(void);
+
+#endif							/* OUTBOX_RELOAD_H */

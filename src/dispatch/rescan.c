@@ -1,0 +1,101 @@
+/*-------------------------------------------------------------------------
+ *
+ * rescan.c
+ *		The slow look at every outstanding delivery.
+ *
+ * See rescan.h.  This only finds the handlers that have outstanding rows, by
+ * skipping through the index; the lanes read in slices of their own.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "common/session.h"
+#include "dispatch/fetch.h"
+#include "dispatch/lane.h"
+#include "dispatch/rescan.h"
+#include "guc.h"
+
+/* When a table lock is in the way. */
+#define LOCKED_RETRY_US (1 * USECS_PER_SEC)
+
+static TimestampTz next_rescan = DT_NOBEGIN;
+static bool incomplete = false; /* orphans were left for the next one */
+
+void
+outbox_rescan_request(void)
+{
+	next_rescan = DT_NOBEGIN;
+}
+
+bool
+outbox_rescan_is_due(TimestampTz now)
+{
+	return next_rescan <= now;
+}
+
+TimestampTz
+outbox_rescan_next(void)
+{
+	return next_rescan;
+}
+
+/* Deliveries of a handler that no longer lives: a thousand at a time, skipping what is locked. */
+static OutboxPlan cancel_plan = {
+	.sql = "WITH orphan AS MATERIALIZED (SELECT d.message_id, d.handler_id FROM outbox.delivery d "
+	"WHERE d.handler_id OPERATOR(pg_catalog.=) $1 AND d.state < 3 "
+	"AND NOT EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL) "
+	"ORDER BY d.due_at, d.message_id LIMIT 1000 FOR UPDATE SKIP LOCKED) "
+	"UPDATE outbox.delivery d SET state = 5, code = 'handler_dropped', settled_at = pg_catalog.clock_timestamp() "
+	"FROM orphan o WHERE d.message_id OPERATOR(pg_catalog.=) o.message_id AND d.handler_id OPERATOR(pg_catalog.=) o.handler_id",
+	.nargs = 1,
+	.argtypes = {INT4OID},
+};
+
+static void
+cancel_orphans(int32 handler_id)
+{
+	Datum		values[1] = {Int32GetDatum(handler_id)};
+
+	SPI_connect();
+	if (outbox_execute(&cancel_plan, values, NULL, false, 0, SPI_OK_UPDATE) >= 1000)
+		incomplete = true;
+	SPI_finish();
+}
+
+void
+outbox_rescan(TimestampTz now)
+{
+	List	   *unknown = NIL;
+	ListCell   *lc;
+	int32		handler_id = INT_MIN;
+
+	if (!outbox_fetch_begin())
+	{
+		next_rescan = now + LOCKED_RETRY_US;
+		return;
+	}
+	while (outbox_fetch_next_handler(handler_id, &handler_id))
+	{
+		OutboxLane *lane = outbox_lane_find(handler_id);
+
+		if (lane != NULL && lane->handler != NULL)
+			outbox_lane_rescan(lane);
+		else
+			unknown = lappend_int(unknown, handler_id);
+		CHECK_FOR_INTERRUPTS();
+	}
+	outbox_fetch_end();
+
+	incomplete = false;
+	foreach(lc, unknown)
+		cancel_orphans(lfirst_int(lc));
+	next_rescan = incomplete ? now : now + outbox_rescan_interval * INT64CONST(1000);
+}

@@ -1,0 +1,428 @@
+/*-------------------------------------------------------------------------
+ *
+ * settle.c
+ *		Records the outcomes of attempts, a batch in one transaction.
+ *
+ * See settle.h.  Each row is found by primary key, locked if nobody else
+ * holds it, compared with what was read, and updated: the same steps that
+ * logical replication takes to apply an update, so no planner can choose
+ * another way.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/skey.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "dispatch/settle.h"
+#include "guc.h"
+
+/* Outcomes settled by one transaction. */
+#define MAX_BATCH 1000
+
+/* A row that somebody holds is tried again after this time. */
+#define HELD_RETRY_US (100 * 1000)
+
+typedef enum SettleResult
+{
+	SETTLED,
+	HELD,						/* somebody has locked or just changed the row */
+	OBSOLETE					/* the row is no longer what was read */
+} SettleResult;
+
+typedef enum Column
+{
+	C_DUE_AT, C_SETTLED_AT, C_ATTEMPTS, C_BUDGET_FROM, C_STATE, C_STREAK, C_HTTP_STATUS, C_CODE, C_ERROR, COLUMNS
+} Column;
+
+static const char *const column_names[COLUMNS] = {
+	"due_at", "settled_at", "attempts", "budget_from", "state", "streak", "http_status", "code", "error"
+};
+
+static AttrNumber columns[COLUMNS];
+
+/* What is open while a transaction settles. */
+typedef struct Settler
+{
+	Relation	delivery;
+	Relation	pkey;
+	IndexScanDesc scan;
+	TupleTableSlot *found;
+	TupleTableSlot *changed;
+	EState	   *estate;
+	ResultRelInfo *result;
+} Settler;
+
+static Settler settler;
+
+/* Outcomes that wait, oldest first, and those whose row somebody holds. */
+static dlist_head waiting = DLIST_STATIC_INIT(waiting);
+static int	nwaiting = 0;
+static dlist_head held = DLIST_STATIC_INIT(held);
+
+/* Outcomes of the running transaction, by what became of them. */
+static dlist_head settled = DLIST_STATIC_INIT(settled);
+static dlist_head obsolete = DLIST_STATIC_INIT(obsolete);
+
+void
+outbox_outcome_add(OutboxDelivery *delivery)
+{
+	delivery->phase = OUTBOX_PHASE_ANSWERED;
+	if (delivery->finished_at == 0)
+		delivery->finished_at = GetCurrentTimestamp();
+	dlist_push_tail(&waiting, &delivery->link);
+	nwaiting++;
+	delivery->lane->unsettled++;
+}
+
+int
+outbox_outcomes_waiting(void)
+{
+	return nwaiting;
+}
+
+TimestampTz
+outbox_outcomes_oldest(void)
+{
+	if (dlist_is_empty(&waiting))
+		return DT_NOEND;
+	return dlist_head_element(OutboxDelivery, link, &waiting)->finished_at;
+}
+
+TimestampTz
+outbox_outcomes_next_held(void)
+{
+	if (dlist_is_empty(&held))
+		return DT_NOEND;
+	return dlist_head_element(OutboxDelivery, link, &held)->settle_after;
+}
+
+static void
+wait_again(dlist_node *node)
+{
+	dlist_push_head(&waiting, node);
+	nwaiting++;
+}
+
+/* Held rows whose time has come wait again.  All wait equally long, so the first is the earliest. */
+static void
+retry_held(TimestampTz now)
+{
+	while (outbox_outcomes_next_held() <= now)
+		wait_again(dlist_pop_head_node(&held));
+}
+
+static bool
+open_settler(void)
+{
+	Oid			relid = outbox_relation_oid("delivery", false);
+
+	/* The log is locked here as well, so that writing to it cannot wait later. */
+	if (!ConditionalLockRelationOid(relid, RowExclusiveLock) ||
+		!ConditionalLockRelationOid(outbox_relation_oid("attempt", false), RowExclusiveLock))
+		return false;
+	settler.delivery = relation_open(relid, NoLock);
+	settler.pkey = index_open(outbox_relation_oid("delivery_pkey", false), RowExclusiveLock);
+
+	for (int i = 0; i < COLUMNS; i++)
+	{
+		if (columns[i] == 0)
+			columns[i] = get_attnum(relid, column_names[i]);
+	}
+
+	settler.estate = CreateExecutorState();
+	settler.result = makeNode(ResultRelInfo);
+	/* In no range table: no statement is being executed. */
+	InitResultRelInfo(settler.result, settler.delivery, 0, NULL, 0);
+	ExecOpenIndices(settler.result, false);
+	settler.found = table_slot_create(settler.delivery, NULL);
+	settler.changed = table_slot_create(settler.delivery, NULL);
+	settler.scan = outbox_index_beginscan(settler.delivery, settler.pkey, GetActiveSnapshot(), 2);
+	return true;
+}
+
+static void
+close_settler(void)
+{
+	index_endscan(settler.scan);
+	ExecDropSingleTupleTableSlot(settler.changed);
+	ExecDropSingleTupleTableSlot(settler.found);
+	ExecCloseIndices(settler.result);
+	FreeExecutorState(settler.estate);
+	index_close(settler.pkey, NoLock);
+	relation_close(settler.delivery, NoLock);
+}
+
+static bool
+find_row(const OutboxDelivery *delivery)
+{
+	ScanKeyData keys[2];
+
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&delivery->id));
+	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(delivery->handler_id));
+	index_rescan(settler.scan, keys, 2, NULL, 0);
+	return index_getnext_slot(settler.scan, ForwardScanDirection, settler.found);
+}
+
+static Datum
+found_column(Column column)
+{
+	bool		isnull;
+
+	/* Only columns that are NOT NULL are asked for. */
+	return slot_getattr(settler.found, columns[column], &isnull);
+}
+
+static bool
+is_outstanding(void)
+{
+	return DatumGetInt16(found_column(C_STATE)) < OUTBOX_DELIVERED;
+}
+
+/* The fence: is the row still what was read? */
+static bool
+is_as_read(const OutboxDelivery *delivery)
+{
+	return is_outstanding() &&
+		DatumGetInt32(found_column(C_ATTEMPTS)) == delivery->attempts &&
+		DatumGetInt32(found_column(C_BUDGET_FROM)) == delivery->budget_from;
+}
+
+static void
+set_column(Column column, Datum value, bool isnull)
+{
+	settler.changed->tts_values[columns[column] - 1] = value;
+	settler.changed->tts_isnull[columns[column] - 1] = isnull;
+}
+
+static void
+set_text(Column column, const char *value)
+{
+	bool		isnull = (value == NULL || value[0] == '\0');
+
+	set_column(column, isnull ? (Datum) 0 : CStringGetTextDatum(value), isnull);
+}
+
+/* The row as it is to be: the found one with the outcome put in. */
+static void
+fill_changed(const OutboxDelivery *delivery, TimestampTz now)
+{
+	int			natts = settler.found->tts_tupleDescriptor->natts;
+	bool		final = delivery->verdict.state >= OUTBOX_DELIVERED;
+
+	slot_getallattrs(settler.found);
+	ExecClearTuple(settler.changed);
+	memcpy(settler.changed->tts_values, settler.found->tts_values, sizeof(Datum) * natts);
+	memcpy(settler.changed->tts_isnull, settler.found->tts_isnull, sizeof(bool) * natts);
+
+	set_column(C_STATE, Int16GetDatum(delivery->verdict.state), false);
+	set_column(C_ATTEMPTS, Int32GetDatum(delivery->attempts + (delivery->attempted ? 1 : 0)), false);
+	set_column(C_STREAK, Int16GetDatum(Min(delivery->verdict.streak, PG_INT16_MAX)), false);
+	set_column(C_HTTP_STATUS, Int16GetDatum(delivery->http_status), delivery->http_status == 0);
+	set_text(C_CODE, delivery->verdict.code);
+	set_text(C_ERROR, delivery->error);
+	set_column(C_SETTLED_AT, TimestampTzGetDatum(now), !final);
+	if (!final)
+		set_column(C_DUE_AT, TimestampTzGetDatum(delivery->next_due_at), false);
+	ExecStoreVirtualTuple(settler.changed);
+}
+
+/* Lock the found row unless somebody else has it. */
+static bool
+lock_row(void)
+{
+	TM_FailureData failure;
+	ItemPointerData tid = settler.found->tts_tid;
+
+	return table_tuple_lock(settler.delivery, &tid, GetActiveSnapshot(), settler.found,
+							GetCurrentCommandId(false), LockTupleNoKeyExclusive,
+							LockWaitSkip, 0, &failure) == TM_Ok;
+}
+
+static SettleResult
+settle_one(const OutboxDelivery *delivery, TimestampTz now)
+{
+	if (!find_row(delivery) || !is_as_read(delivery))
+		return OBSOLETE;
+	if (!lock_row())
+		return HELD;
+	fill_changed(delivery, now);
+	if (!outbox_update_row(settler.delivery, settler.found, settler.changed,
+						   settler.result, settler.estate))
+		return HELD;
+	ResetPerTupleExprContext(settler.estate);
+	return SETTLED;
+}
+
+static bool
+should_log_attempt(const OutboxDelivery *delivery)
+{
+	if (!delivery->attempted || outbox_log_attempts == OUTBOX_LOG_ATTEMPTS_NONE)
+		return false;
+	return outbox_log_attempts == OUTBOX_LOG_ATTEMPTS_ALL ||
+		delivery->verdict.state != OUTBOX_DELIVERED;
+}
+
+static OutboxPlan log_plan = {
+	.sql = "INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, duration, outcome, http_status, code, error) "
+	"VALUES ($1, $2, $3, $4, pg_catalog.make_interval(secs => $5), $6, $7, $8, $9) ON CONFLICT DO NOTHING",
+	.nargs = 9,
+	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, FLOAT8OID, INT2OID, INT2OID, TEXTOID, TEXTOID},
+};
+
+static void
+log_attempt(const OutboxDelivery *delivery)
+{
+	Datum		values[9];
+	char		nulls[10] = "         ";
+
+	values[0] = UUIDPGetDatum(&delivery->id);
+	values[1] = Int32GetDatum(delivery->handler_id);
+	values[2] = Int32GetDatum(delivery->attempts + 1);
+	values[3] = TimestampTzGetDatum(delivery->finished_at);
+	values[4] = Float8GetDatum(delivery->duration_us / 1e6);
+	values[5] = Int16GetDatum(delivery->verdict.state);
+	values[6] = Int16GetDatum(delivery->http_status);
+	if (delivery->http_status == 0)
+		nulls[6] = 'n';
+	if (delivery->verdict.code[0])
+		values[7] = CStringGetTextDatum(delivery->verdict.code);
+	else
+		nulls[7] = 'n';
+	if (delivery->error)
+		values[8] = CStringGetTextDatum(delivery->error);
+	else
+		nulls[8] = 'n';
+	outbox_execute(&log_plan, values, nulls, false, 0, SPI_OK_INSERT);
+}
+
+static void
+log_attempts(void)
+{
+	dlist_iter	iter;
+	bool		connected = false;
+
+	dlist_foreach(iter, &settled)
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
+
+		if (!should_log_attempt(delivery))
+			continue;
+		if (!connected)
+			SPI_connect();
+		connected = true;
+		log_attempt(delivery);
+	}
+	if (connected)
+		SPI_finish();
+}
+
+/* An obsolete outcome whose row is outstanding all the same (requeued): its lane must read it again. */
+static void
+note_obsolete(OutboxDelivery *delivery)
+{
+	delivery->found_due_at = DT_NOEND;
+	if (find_row(delivery) && is_outstanding())
+		delivery->found_due_at = DatumGetTimestampTz(found_column(C_DUE_AT));
+}
+
+static void
+settle_into(OutboxDelivery *delivery, TimestampTz now)
+{
+	switch (settle_one(delivery, now))
+	{
+		case SETTLED:
+			dlist_push_tail(&settled, &delivery->link);
+			break;
+		case HELD:
+			delivery->settle_after = now + HELD_RETRY_US;
+			dlist_push_tail(&held, &delivery->link);
+			break;
+		case OBSOLETE:
+			note_obsolete(delivery);
+			dlist_push_tail(&obsolete, &delivery->link);
+			break;
+	}
+}
+
+bool
+outbox_settle(TimestampTz now)
+{
+	retry_held(now);
+	if (nwaiting == 0)
+		return true;
+	if (!open_settler())
+		return false;
+
+	for (int n = 0; n < MAX_BATCH && nwaiting > 0; n++)
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&waiting));
+
+		nwaiting--;
+		settle_into(delivery, now);
+	}
+	close_settler();
+	CommandCounterIncrement();
+	log_attempts();
+	return true;
+}
+
+/* A settled delivery leaves memory; one that is still outstanding is expected back at due_at. */
+static void
+finish_one(OutboxDelivery *delivery, bool outstanding, TimestampTz due_at, TimestampTz now)
+{
+	OutboxLane *lane = delivery->lane;
+	pg_uuid_t	id = delivery->id;
+
+	lane->unsettled--;
+	outbox_delivery_free(delivery);
+	if (outstanding)
+		outbox_lane_expect(lane, due_at, &id, now);
+	outbox_lane_ready(lane);
+}
+
+void
+outbox_settle_finish(TimestampTz now)
+{
+	while (!dlist_is_empty(&settled))
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&settled));
+
+		finish_one(delivery, delivery->verdict.state == OUTBOX_RETRYING, delivery->next_due_at, now);
+	}
+	while (!dlist_is_empty(&obsolete))
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&obsolete));
+
+		finish_one(delivery, delivery->found_due_at != DT_NOEND, delivery->found_due_at, now);
+	}
+}
+
+void
+outbox_settle_abort(void)
+{
+	memset(&settler, 0, sizeof(settler));
+	/* What was taken off goes back to the front, so that the oldest stays first. */
+	while (!dlist_is_empty(&settled))
+		wait_again(dlist_pop_head_node(&settled));
+	while (!dlist_is_empty(&obsolete))
+		wait_again(dlist_pop_head_node(&obsolete));
+}

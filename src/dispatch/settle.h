@@ -1,0 +1,43 @@
+/*-------------------------------------------------------------------------
+ *
+ * settle.h
+ *		Records the outcomes of attempts, a batch in one transaction.
+ *
+ * Process: the dispatcher.  Outcomes wait in memory until they are settled.
+ * A row is changed only if it is still what was read: outstanding, same
+ * attempt, not requeued since.  A row that somebody else holds is settled
+ * later; one that an operator cancelled stays cancelled.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SETTLE_H
+#define OUTBOX_SETTLE_H
+
+#include "dispatch/lane.h"
+
+/*
+ * An attempt has ended: delivery->verdict and its companions are set.  The
+ * delivery waits for settlement and counts as unsettled of its lane.
+ */
+extern void outbox_outcome_add(OutboxDelivery *delivery);
+
+/* How many wait, and when the one that has waited longest was added (DT_NOEND: none). */
+extern int	outbox_outcomes_waiting(void);
+extern TimestampTz outbox_outcomes_oldest(void);
+
+/* When rows that were held by somebody are to be tried again; DT_NOEND: there are none. */
+extern TimestampTz outbox_outcomes_next_held(void);
+
+/*
+ * Settle what waits, in the current transaction with its active snapshot.
+ * False if a lock on the table is in the way: nothing was done.
+ */
+extern bool outbox_settle(TimestampTz now);
+
+/* The transaction has committed: tell the lanes, free what is settled. */
+extern void outbox_settle_finish(TimestampTz now);
+
+/* The transaction has failed: everything waits on. */
+extern void outbox_settle_abort(void);
+
+#endif							/* OUTBOX_SETTLE_H */

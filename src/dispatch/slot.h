@@ -1,0 +1,33 @@
+/*-------------------------------------------------------------------------
+ *
+ * slot.h
+ *		A dispatcher's hold on its database's slot in shared memory.
+ *
+ * Process: the dispatcher.  Taking the slot is what makes it the only one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SLOT_H
+#define OUTBOX_SLOT_H
+
+#include "dispatch/shmem.h"
+
+/*
+ * Become the dispatcher of a database.  Returns NULL if it has one already,
+ * is barred, or no slot is free.  The slot is let go at process exit: as
+ * failed, unless outbox_slot_leave() said otherwise.
+ */
+extern OutboxDatabase *outbox_slot_take(Oid dboid);
+
+/* Say what the dispatcher does; text (or NULL) becomes last_error. */
+extern void outbox_slot_state(OutboxDispatcherState state, const char *text);
+extern void outbox_slot_error(const char *text);
+extern void outbox_slot_in_flight(int in_flight);
+
+/* True if DROP DATABASE or the like asks the dispatcher to leave. */
+extern bool outbox_slot_is_barred(void);
+
+/* The process is about to exit on purpose: leave the slot in this state. */
+extern void outbox_slot_leave(OutboxDispatcherState state);
+
+#endif							/* OUTBOX_SLOT_H */
