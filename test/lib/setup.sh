@@ -1,0 +1,153 @@
+# Sourced by the scripts that set outbox up on a machine (test/run, the
+# quick start): packages on Debian, which PostgreSQL to use, a work folder
+# that goes away again, a build in a copy of the tree.
+#
+# The caller sets here, the top of the tree.  Nothing is installed that is
+# there already.  As root, whatever runs runs as an ordinary user.
+
+# Debian's own PostgreSQL version, or the newest one that is installed.
+debian_pg_major()
+{
+	local newest
+	newest=$(find /usr/lib/postgresql -mindepth 1 -maxdepth 1 -printf '%f\n' 2> /dev/null | sort -n | tail -n 1)
+	if [ -z "$newest" ]; then
+		newest=$(apt-cache depends postgresql 2> /dev/null | sed -n 's/.*Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -n 1)
+	fi
+	echo "${newest:-15}"
+}
+
+# The pg_config to build with: PG_CONFIG if set, else Debian's.
+debian_pg_config()
+{
+	local config=${PG_CONFIG:-/usr/lib/postgresql/$(debian_pg_major)/bin/pg_config}
+
+	if ! [ -x "$(command -v "$config" || true)" ]; then
+		echo "No pg_config at $config; set PG_CONFIG, or run as root on Debian." >&2
+		return 1
+	fi
+	command -v "$config"
+}
+
+# Install those of the named packages that are missing.
+debian_install()
+{
+	local package
+	local -a missing=()
+
+	command -v dpkg-query > /dev/null || return 0
+	for package in "$@"; do
+		if [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2> /dev/null)" != installed ]; then
+			missing+=("$package")
+		fi
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	echo "Installing ${missing[*]}"
+	if ! DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" > /tmp/outbox-apt.$$ 2>&1; then
+		cat /tmp/outbox-apt.$$
+		rm -f /tmp/outbox-apt.$$
+		return 1
+	fi
+	rm -f /tmp/outbox-apt.$$
+}
+
+# Package lists of a bare machine are empty or old.
+debian_refresh_lists()
+{
+	if ! apt-cache show postgresql-common > /dev/null 2>&1; then
+		apt-get -qq update
+	fi
+}
+
+# What the build needs.  A PostgreSQL named by PG_CONFIG is taken as it is.
+debian_install_for_build()
+{
+	command -v apt-get > /dev/null || return 0
+	debian_refresh_lists
+	debian_install build-essential pkg-config libcurl4-openssl-dev libssl-dev
+	if [ -z "${PG_CONFIG:-}" ]; then
+		local major
+		major=$(debian_pg_major)
+		debian_install "postgresql-$major" "postgresql-server-dev-$major"
+	fi
+}
+
+debian_install_for_tests()
+{
+	command -v apt-get > /dev/null || return 0
+	debian_install_for_build
+	debian_install perl libipc-run-perl openssl
+	if [ -z "${PG_CONFIG:-}" ]; then
+		debian_install "postgresql-$(debian_pg_major)-pgtap"
+	fi
+}
+
+# Who builds and runs servers: as_user COMMAND.
+TEST_USER=${TEST_USER:-postgres}
+as_user()
+{
+	if [ "$(id -u)" = 0 ]; then
+		runuser -u "$TEST_USER" -- "$@"
+	else
+		"$@"
+	fi
+}
+
+give_to_user()
+{
+	[ "$(id -u)" != 0 ] || chown -R "$TEST_USER:" "$@"
+}
+
+# A work folder in $work, removed at exit unless $keep is set.  Servers whose
+# data directory lies in it are ours: an interrupted run leaves none behind.
+make_work_folder()
+{
+	if [ "$(id -u)" = 0 ] && ! id "$TEST_USER" > /dev/null 2>&1; then
+		useradd --system "$TEST_USER"
+	fi
+	work=$(mktemp -d "${TMPDIR:-/tmp}/outbox-$1.XXXXXX")
+	give_to_user "$work"
+	trap remove_work_folder EXIT
+	trap 'exit 130' INT TERM
+}
+
+remove_work_folder()
+{
+	local pidfile pid
+
+	while read -r pidfile; do
+		pid=$(head -n 1 "$pidfile" 2> /dev/null || true)
+		[ -n "$pid" ] && kill -QUIT "$pid" 2> /dev/null || true
+	done < <(find "$work" -name postmaster.pid 2> /dev/null)
+	if [ -n "${keep:-}" ]; then
+		echo "Work folder kept: $work"
+	else
+		rm -rf "$work"
+	fi
+}
+
+# A copy of the tree in $work/tree, without what a build left in it.
+copy_tree()
+{
+	mkdir "$work/tree"
+	tar -C "$here" -c --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' \
+		--exclude=./tmp_check --exclude=./results --exclude=./build . | tar -C "$work/tree" -x
+	give_to_user "$work/tree"
+}
+
+# Build the copy and install it into the PostgreSQL of PG_CONFIG.
+build_and_install()
+{
+	local settings=(PG_CONFIG="$PG_CONFIG" with_llvm=no WERROR=1)
+
+	if ! as_user make -C "$work/tree" -j2 "${settings[@]}" > "$work/build.log" 2>&1; then
+		cat "$work/build.log"
+		echo "The build failed."
+		return 1
+	fi
+	if ! make -C "$work/tree" "${settings[@]}" install > "$work/install.log" 2>&1; then
+		cat "$work/install.log"
+		echo "The installation failed; run as root, or set PG_CONFIG to a PostgreSQL whose folders you may write to."
+		return 1
+	fi
+	give_to_user "$work/tree"
+}
