@@ -22,7 +22,6 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "format/own_headers.h"
 #include "format/request.h"
 #include "format/signature.h"
 
@@ -31,7 +30,6 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(unit_request);
 PG_FUNCTION_INFO_V1(unit_request_ns);
 PG_FUNCTION_INFO_V1(unit_sign);
-PG_FUNCTION_INFO_V1(unit_check_headers);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
 static char *
@@ -243,17 +241,4 @@ unit_sign(PG_FUNCTION_ARGS)
 		elog(ERROR, "a signature took more room than was said");
 	MemoryContextDelete(context);
 	PG_RETURN_TEXT_P(cstring_to_text(out.data));
-}
-
-/* unit_check_headers(headers jsonb, of_handler boolean) */
-Datum
-unit_check_headers(PG_FUNCTION_ARGS)
-{
-	OutboxFault fault;
-
-	if (!outbox_check_headers(PG_GETARG_JSONB_P(0),
-							  PG_GETARG_BOOL(1) ? OUTBOX_HEADERS_OF_HANDLER : OUTBOX_HEADERS_OF_MESSAGE,
-							  &fault))
-		outbox_raise_fault(&fault);
-	PG_RETURN_VOID();
 }
