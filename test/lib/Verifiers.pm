@@ -1,0 +1,53 @@
+# Checks requests with the libraries that receivers use: npm's
+# standardwebhooks, svix and cloudevents, installed on first use into the tree
+# that the test runs in.
+#
+#   my $verifiers = Verifiers->install or plan skip_all => Verifiers->missing;
+#   my $answer = $verifiers->check('svix', $request, $secret);   # {ok} or {error}
+package Verifiers;
+
+use strict;
+use warnings;
+
+use IPC::Run qw(run);
+use JSON::PP ();
+use MIME::Base64 qw(encode_base64);
+
+my $folder = 'test/lib/node';
+my $json = JSON::PP->new->utf8->canonical->allow_nonref;
+
+# Why the libraries cannot be had here, or nothing.
+sub missing
+{
+	foreach my $program (qw(node npm))
+	{
+		return "$program is not installed, so requests cannot be checked with the receivers' libraries"
+		  unless grep { -x "$_/$program" } split /:/, $ENV{PATH};
+	}
+	return;
+}
+
+# Undef if node or npm is missing; dies if npm fails.
+sub install
+{
+	my $class = shift;
+	return if missing();
+	my $output = '';
+	run [ 'npm', 'install', '--prefix', $folder, '--no-audit', '--no-fund', '--no-package-lock', '--ignore-scripts' ],
+	  '<', \undef, '>&', \$output
+	  or die "npm install failed:\n$output";
+	return bless {}, $class;
+}
+
+# request has headers (hash) and body (bytes).
+sub check
+{
+	my ($self, $check, $request, $secret) = @_;
+	my $line = $json->encode(
+		{ check => $check, secret => $secret, headers => $request->{headers}, body => encode_base64($request->{body}, '') });
+	my ($out, $error);
+	run [ 'node', "$folder/verify.js" ], '<', \"$line\n", '>', \$out, '2>', \$error or die "node failed:\n$error";
+	return $json->decode($out);
+}
+
+1;
