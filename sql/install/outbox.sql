@@ -329,6 +329,531 @@ Errors: as outbox.stage(), and array_subscript_error for arrays of more than one
 -- Handlers
 -----------------------------------------------------------------------------
 
+-- The public functions of this section know who calls them, which one with
+-- SECURITY DEFINER cannot: outbox_sql_as_owner notes the caller and runs the
+-- function of the same name with a leading underscore as the owner, with the
+-- arguments that are not NULL as two arrays, names and texts.
+
+CREATE FUNCTION outbox._check_pattern(pattern text) RETURNS void
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_pattern';
+COMMENT ON FUNCTION outbox._check_pattern(text) IS 'Internal: raise invalid_parameter_value unless it is a topic pattern';
+
+CREATE FUNCTION outbox._check_url(url text) RETURNS void
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_url';
+COMMENT ON FUNCTION outbox._check_url(text) IS 'Internal: raise invalid_parameter_value unless requests may go to this URL';
+
+CREATE FUNCTION outbox._check_headers(headers jsonb) RETURNS void
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_headers';
+COMMENT ON FUNCTION outbox._check_headers(jsonb) IS 'Internal: raise invalid_parameter_value unless a handler may send these headers';
+
+CREATE FUNCTION outbox._check_secret(secret text) RETURNS void
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_secret';
+COMMENT ON FUNCTION outbox._check_secret(text) IS 'Internal: raise invalid_parameter_value unless it is a signing secret';
+
+-- What only a handler with a URL can have; the others suit every handler.
+CREATE FUNCTION outbox._push_options() RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ARRAY['timeout', 'connect_timeout', 'concurrency', 'rate_limit', 'rate_burst', 'retry_after_max', 'format', 'headers', 'secret',
+	'authorization', 'batch_size', 'batch_wait', 'http_version', 'unix_socket', 'tls_ca_file', 'tls_certificate_file', 'tls_key_file',
+	'breaker_threshold', 'breaker_wait', 'breaker_wait_max', 'disable_after', 'on_settle'];
+COMMENT ON FUNCTION outbox._push_options() IS 'Internal: options of handlers that have a URL';
+
+CREATE FUNCTION outbox._options() RETURNS text[]
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN outbox._push_options() OPERATOR(pg_catalog.||)
+	ARRAY['max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'jitter', 'rules', 'on_dead'];
+COMMENT ON FUNCTION outbox._options() IS 'Internal: options that outbox.alter_handler() can reset';
+
+-- The options of a call as one object: jsonb ones as they are, the rest as text.
+CREATE FUNCTION outbox._given(names text[], texts text[]) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := jsonb_object(names, texts);
+	option text;
+BEGIN
+	FOREACH option IN ARRAY ARRAY['headers', 'rules'] LOOP
+		IF given ? option THEN
+			given := jsonb_set(given, ARRAY[option], (given ->> option)::jsonb);
+			IF jsonb_typeof(given -> option) <> 'object' THEN
+				RAISE EXCEPTION '% must be a JSON object', option
+					USING ERRCODE = 'invalid_parameter_value',
+						HINT = 'Leave it out if there are none; outbox.alter_handler() removes them with reset.';
+			END IF;
+		END IF;
+	END LOOP;
+	RETURN given;
+END $$;
+COMMENT ON FUNCTION outbox._given(text[], text[]) IS 'Internal: the arguments of a call as one JSON object';
+
+CREATE FUNCTION outbox._check_name(name text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF name IS NULL OR name = '' THEN
+		RAISE EXCEPTION 'handler name must not be empty'
+			USING ERRCODE = 'invalid_name', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
+	ELSIF octet_length(name) > 63 THEN
+		RAISE EXCEPTION 'handler name is too long: % bytes', octet_length(name)
+			USING ERRCODE = 'name_too_long', HINT = 'A name has at most 63 bytes.';
+	ELSIF name ~ '[\x01-\x1f\x7f]' THEN
+		RAISE EXCEPTION 'handler name has a control character'
+			USING ERRCODE = 'invalid_name', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_name(text) IS 'Internal: raise invalid_name or name_too_long unless a handler may have this name';
+
+CREATE FUNCTION outbox._check_number(option text, value float8, low float8, high float8) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF NOT value BETWEEN low AND high THEN
+		RAISE EXCEPTION 'invalid %: %', option, value
+			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is a number from %s to %s.', low, high);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_number(text, float8, float8, float8) IS 'Internal: raise invalid_parameter_value unless a number is in range';
+
+CREATE FUNCTION outbox._check_interval(option text, value interval, low text, high text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF value IS NULL OR NOT value BETWEEN low::interval AND high::interval THEN
+		RAISE EXCEPTION 'invalid %: %', option, coalesce(value::text, 'NULL')
+			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is an interval from %s to %s.', low, high);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_interval(text, interval, text, text) IS 'Internal: raise invalid_parameter_value unless an interval is in range';
+
+CREATE FUNCTION outbox._check_choice(option text, value text, choices text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF NOT value = ANY (choices) THEN
+		RAISE EXCEPTION 'invalid %: "%"', option, value
+			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is one of %s.', array_to_string(choices, ', '));
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_choice(text, text, text[]) IS 'Internal: raise invalid_parameter_value unless a text is one of several';
+
+-- A path of the server's file system.
+CREATE FUNCTION outbox._check_path(option text, value text, max_length int) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF value !~ '^/' OR value ~ '[\x01-\x1f\x7f]' OR octet_length(value) > max_length THEN
+		RAISE EXCEPTION 'invalid %: "%"', option, value
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = format('It is an absolute path of up to %s bytes without control characters.', max_length);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_path(text, text, int) IS 'Internal: raise invalid_parameter_value unless a text is an absolute path';
+
+CREATE FUNCTION outbox._check_topics(topics text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	pattern text;
+BEGIN
+	IF topics IS NULL OR array_ndims(topics) IS DISTINCT FROM 1 OR cardinality(topics) > 1000 OR array_position(topics, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION 'topics must be a list of 1 to 1000 patterns, none of them NULL'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Use ARRAY[''*''] to take every topic.';
+	END IF;
+	FOREACH pattern IN ARRAY topics LOOP
+		PERFORM outbox._check_pattern(pattern);
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox._check_topics(text[]) IS 'Internal: raise invalid_parameter_value unless these are topic patterns';
+
+CREATE FUNCTION outbox._check_backoff(backoff interval[]) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	step interval;
+BEGIN
+	IF array_ndims(backoff) IS DISTINCT FROM 1 OR cardinality(backoff) > 100 THEN
+		RAISE EXCEPTION 'backoff must be a list of 1 to 100 intervals'
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'The first is the wait after the first attempt; the last one repeats. Reset it to return to backoff_base and backoff_max.';
+	END IF;
+	FOREACH step IN ARRAY backoff LOOP
+		PERFORM outbox._check_interval('backoff', step, '0', '30 days');
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox._check_backoff(interval[]) IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
+
+-- The one place that knows what an acceptable handler is, but for its name,
+-- secrets, hook and who may set what.
+CREATE FUNCTION outbox._check_handler(h outbox.handler) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox._check_topics(h.topics);
+	PERFORM outbox._check_number('max_attempts', h.max_attempts, 1, 1000);
+	IF h.backoff IS NOT NULL THEN
+		PERFORM outbox._check_backoff(h.backoff);
+	END IF;
+	PERFORM outbox._check_interval('backoff_base', h.backoff_base, '1 ms', '30 days');
+	PERFORM outbox._check_interval('backoff_max', h.backoff_max, '1 ms', '30 days');
+	IF h.backoff_base > h.backoff_max THEN
+		RAISE EXCEPTION 'backoff_base is longer than backoff_max: % and %', h.backoff_base, h.backoff_max
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set backoff_max too.';
+	END IF;
+	PERFORM outbox._check_number('jitter', h.jitter, 0, 1);
+	PERFORM outbox._check_rules(h.rules);
+	PERFORM outbox._check_choice('on_dead', h.on_dead, '{skip,block}');
+	IF h.on_dead = 'block' AND NOT h.ordered THEN
+		RAISE EXCEPTION 'on_dead can be block only on an ordered handler'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'A handler is made ordered when it is created: ordered => true.';
+	END IF;
+	IF h.url IS NOT NULL THEN
+		PERFORM outbox._check_push_handler(h);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_handler(outbox.handler) IS 'Internal: raise invalid_parameter_value unless these are acceptable options';
+
+CREATE FUNCTION outbox._check_push_handler(h outbox.handler) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox._check_url(h.url);
+	PERFORM outbox._check_interval('timeout', h.timeout, '1 ms', '1 hour');
+	PERFORM outbox._check_interval('connect_timeout', h.connect_timeout, '1 ms', '1 hour');
+	PERFORM outbox._check_number('concurrency', h.concurrency, 1, 1000);
+	PERFORM outbox._check_number('rate_limit', h.rate_limit, 0.001, 1000000);
+	PERFORM outbox._check_number('rate_burst', h.rate_burst, 1, 1000000);
+	PERFORM outbox._check_interval('retry_after_max', h.retry_after_max, '0', '30 days');
+	PERFORM outbox._check_headers(h.headers);
+	PERFORM outbox._check_choice('format', h.format, '{raw,envelope,cloudevents,cloudevents-binary}');
+	PERFORM outbox._check_number('batch_size', h.batch_size, 1, 1000);
+	PERFORM outbox._check_interval('batch_wait', h.batch_wait, '0', '1 minute');
+	IF h.batch_size > 1 AND h.format = 'cloudevents-binary' THEN
+		RAISE EXCEPTION 'format cloudevents-binary cannot be sent in batches'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Use format cloudevents, or a batch_size of 1.';
+	END IF;
+	PERFORM outbox._check_choice('http_version', h.http_version, '{1.1,2}');
+	PERFORM outbox._check_path('unix_socket', h.unix_socket, 107);
+	PERFORM outbox._check_path('tls_ca_file', h.tls_ca_file, 1023);
+	PERFORM outbox._check_path('tls_certificate_file', h.tls_certificate_file, 1023);
+	PERFORM outbox._check_path('tls_key_file', h.tls_key_file, 1023);
+	IF h.tls_key_file IS NOT NULL AND h.tls_certificate_file IS NULL THEN
+		RAISE EXCEPTION 'tls_key_file needs tls_certificate_file'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the certificate that the key belongs to.';
+	END IF;
+	IF num_nonnulls(h.tls_ca_file, h.tls_certificate_file) > 0 AND h.url !~* '^https:' THEN
+		RAISE EXCEPTION 'tls_ca_file and tls_certificate_file need a URL that begins with https://'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Change the URL, or leave them out.';
+	END IF;
+	PERFORM outbox._check_number('breaker_threshold', h.breaker_threshold, 1, 1000000);
+	PERFORM outbox._check_interval('breaker_wait', h.breaker_wait, '1 ms', '1 day');
+	PERFORM outbox._check_interval('breaker_wait_max', h.breaker_wait_max, '1 ms', '1 day');
+	IF h.breaker_wait > h.breaker_wait_max THEN
+		RAISE EXCEPTION 'breaker_wait is longer than breaker_wait_max: % and %', h.breaker_wait, h.breaker_wait_max
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set breaker_wait_max too.';
+	END IF;
+	PERFORM outbox._check_interval('disable_after', h.disable_after, '1 minute', '3650 days');
+END $$;
+COMMENT ON FUNCTION outbox._check_push_handler(outbox.handler) IS 'Internal: what outbox._check_handler() checks of a handler with a URL';
+
+-- Who may set what.  A hook runs as the handler's creator, so only who could
+-- act as the creator anyway may choose it; paths name files of the server.
+CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], hook text, caller text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
+	function regprocedure := to_regprocedure(hook);
+BEGIN
+	IF h.url IS NULL AND options && outbox._push_options() THEN
+		RAISE EXCEPTION 'option % needs a handler with a URL', (SELECT o FROM unnest(options) o WHERE o = ANY (outbox._push_options()) LIMIT 1)
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'A handler without a URL is for consumers that claim its messages.';
+	END IF;
+	IF options && '{unix_socket,tls_ca_file,tls_certificate_file,tls_key_file}' AND NOT superuser THEN
+		RAISE EXCEPTION 'only a superuser can set or reset unix_socket, tls_ca_file, tls_certificate_file and tls_key_file'
+			USING ERRCODE = 'insufficient_privilege', HINT = 'They name files of the server. Ask a superuser to set them.';
+	END IF;
+	IF 'on_settle' = ANY (options) AND NOT superuser
+		AND NOT coalesce(pg_has_role(caller, to_regrole(quote_ident(h.creator)), 'USAGE'), false) THEN
+		RAISE EXCEPTION 'only role "%" can set or reset on_settle of handler "%"', h.creator, h.name
+			USING ERRCODE = 'insufficient_privilege', HINT = 'The function runs with the rights of the role that created the handler.';
+	END IF;
+	IF hook IS NOT NULL THEN
+		IF function IS NULL OR (SELECT p.prokind <> 'f' OR p.proretset FROM pg_proc p WHERE p.oid = function) THEN
+			RAISE EXCEPTION 'on_settle is not a plain function: %', hook
+				USING ERRCODE = 'wrong_object_type', HINT = 'Procedures, aggregates, window functions and functions that return sets cannot be called.';
+		ELSIF NOT has_function_privilege(caller, function, 'EXECUTE') THEN
+			RAISE EXCEPTION 'permission denied for function %', hook USING ERRCODE = 'insufficient_privilege';
+		END IF;
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_rights(outbox.handler, text[], text, text) IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
+
+CREATE FUNCTION outbox._store_handler(h outbox.handler) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	UPDATE outbox.handler t SET
+		name = h.name, topics = h.topics, url = h.url, ordered = h.ordered, on_dead = h.on_dead, on_settle = h.on_settle,
+		timeout = h.timeout, connect_timeout = h.connect_timeout, concurrency = h.concurrency,
+		rate_limit = h.rate_limit, rate_burst = h.rate_burst,
+		headers = h.headers, format = h.format, batch_size = h.batch_size, batch_wait = h.batch_wait,
+		http_version = h.http_version, unix_socket = h.unix_socket,
+		tls_ca_file = h.tls_ca_file, tls_certificate_file = h.tls_certificate_file, tls_key_file = h.tls_key_file,
+		max_attempts = h.max_attempts, backoff = h.backoff, backoff_base = h.backoff_base, backoff_max = h.backoff_max,
+		jitter = h.jitter, retry_after_max = h.retry_after_max, rules = h.rules,
+		breaker_threshold = h.breaker_threshold, breaker_wait = h.breaker_wait, breaker_wait_max = h.breaker_wait_max,
+		disable_after = h.disable_after
+	WHERE t.id = h.id;
+EXCEPTION WHEN unique_violation THEN
+	RAISE EXCEPTION 'handler "%" already exists', h.name
+		USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or drop that handler first.';
+END $$;
+COMMENT ON FUNCTION outbox._store_handler(outbox.handler) IS 'Internal: write all options of a handler';
+
+-- Replace what is given, take away what is reset.
+CREATE FUNCTION outbox._store_secrets(handler_id int, given jsonb, reset text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+	changed text[] := reset || ARRAY(SELECT jsonb_object_keys(given));
+BEGIN
+	IF given ->> 'secret' = 'generate' THEN
+		given := jsonb_set(given, '{secret}', to_jsonb(outbox._new_secret()));
+	END IF;
+	PERFORM outbox._check_secret(given ->> 'secret');
+	IF given ->> 'authorization' ~ '[\x01-\x1f\x7f]' OR octet_length(given ->> 'authorization') NOT BETWEEN 1 AND 4096 THEN
+		RAISE EXCEPTION 'authorization is empty, too long or has a control character'
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'It is the value of the header authorization, such as Bearer and a token, of up to 4096 bytes.';
+	END IF;
+	DELETE FROM outbox.handler_secret s
+	WHERE s.handler_id = $1 AND CASE s.kind WHEN 'signing' THEN 'secret' ELSE s.kind END = ANY (changed);
+	INSERT INTO outbox.handler_secret (handler_id, kind, secret)
+	SELECT $1, k.kind, given ->> k.option
+	FROM (VALUES ('signing', 'secret'), ('authorization', 'authorization')) k (kind, option)
+	WHERE given ? k.option;
+END $$;
+COMMENT ON FUNCTION outbox._store_secrets(int, jsonb, text[]) IS 'Internal: write the secrets of a handler';
+
+CREATE FUNCTION outbox._create_handler(caller text, names text[], texts text[]) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox._given(names, texts);
+	h outbox.handler;
+BEGIN
+	PERFORM outbox._check_name(given ->> 'name');
+	IF NOT given ? 'topics' THEN
+		PERFORM outbox._check_topics(NULL);
+	END IF;
+	BEGIN
+		INSERT INTO outbox.handler (name, topics, creator) VALUES (given ->> 'name', '{}', caller) RETURNING * INTO h;
+	EXCEPTION WHEN unique_violation THEN
+		RAISE EXCEPTION 'handler "%" already exists', given ->> 'name'
+			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_handler(), or drop it first.';
+	END;
+	h := jsonb_populate_record(h, given);
+	PERFORM outbox._check_rights(h, names, given ->> 'on_settle', caller);
+	PERFORM outbox._check_handler(h);
+	PERFORM outbox._store_handler(h);
+	PERFORM outbox._store_secrets(h.id, given, '{}');
+	INSERT INTO outbox.handler_status (handler_id) VALUES (h.id);
+	RETURN h.id;
+END $$;
+COMMENT ON FUNCTION outbox._create_handler(text, text[], text[]) IS 'Internal: body of outbox.create_handler()';
+
+-- A handler that can be changed, locked; nobody can change the built-in one.
+CREATE FUNCTION outbox._lock_handler(handler text) RETURNS outbox.handler
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	h outbox.handler;
+BEGIN
+	SELECT t.* INTO h FROM outbox.handler t WHERE t.id = outbox._live_handler(handler) FOR UPDATE;
+	IF h.id = 0 THEN
+		RAISE EXCEPTION 'handler "%" is built in and cannot be changed', handler
+			USING ERRCODE = 'insufficient_privilege', HINT = 'The setting outbox.unrouted says what it is used for.';
+	ELSIF h.dropped_at IS NOT NULL THEN
+		RAISE EXCEPTION 'handler "%" was dropped meanwhile', handler USING ERRCODE = 'undefined_object';
+	END IF;
+	RETURN h;
+END $$;
+COMMENT ON FUNCTION outbox._lock_handler(text) IS 'Internal: a handler by name, locked; raises undefined_object if there is none';
+
+-- Put options back to the defaults of their columns.
+CREATE FUNCTION outbox._reset_options(h outbox.handler, reset text[], given jsonb) RETURNS outbox.handler
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	option text;
+	assignments text[] := '{}';
+BEGIN
+	FOREACH option IN ARRAY reset LOOP
+		IF option IS NULL OR NOT option = ANY (outbox._options()) THEN
+			RAISE EXCEPTION 'there is no option "%" to reset', coalesce(option, 'NULL')
+				USING ERRCODE = 'invalid_parameter_value',
+					HINT = format('Options that can be reset are %s.', array_to_string(outbox._options(), ', '));
+		ELSIF given ? option THEN
+			RAISE EXCEPTION 'option % is both given and reset', option
+				USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out of one of them.';
+		ELSIF option NOT IN ('secret', 'authorization') THEN
+			assignments := assignments || format('%I = DEFAULT', option);
+		END IF;
+	END LOOP;
+	IF assignments <> '{}' THEN
+		EXECUTE format('UPDATE outbox.handler SET %s WHERE id = $1 RETURNING *', array_to_string(assignments, ', ')) INTO h USING h.id;
+	END IF;
+	RETURN h;
+END $$;
+COMMENT ON FUNCTION outbox._reset_options(outbox.handler, text[], jsonb) IS 'Internal: put options of a handler back to their defaults';
+
+CREATE FUNCTION outbox._alter_handler(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox._given(names, texts);
+	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
+	h outbox.handler := outbox._lock_handler(given ->> 'name');
+BEGIN
+	IF h.url IS NULL AND given ? 'url' THEN
+		RAISE EXCEPTION 'handler "%" has no URL and cannot get one', h.name
+			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Push or pull is decided when a handler is created; create another one.';
+	END IF;
+	PERFORM outbox._check_rights(h, names || reset, given ->> 'on_settle', caller);
+	h := outbox._reset_options(h, reset, given);
+	IF given ? 'new_name' THEN
+		PERFORM outbox._check_name(given ->> 'new_name');
+		given := jsonb_set(given, '{name}', given -> 'new_name');
+	END IF;
+	h := jsonb_populate_record(h, given);
+	PERFORM outbox._check_handler(h);
+	PERFORM outbox._store_handler(h);
+	PERFORM outbox._store_secrets(h.id, given, reset);
+END $$;
+COMMENT ON FUNCTION outbox._alter_handler(text, text[], text[]) IS 'Internal: body of outbox.alter_handler()';
+
+-- Settle what is outstanding for dropped handlers, a batch at a time, each
+-- reading on where the one before ended.  A row that somebody holds is left;
+-- so is what a transaction stages that has not seen the drop yet: whoever
+-- maintains the outbox calls this again.
+CREATE FUNCTION outbox._cancel_dropped() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	dropped int;
+	position_due timestamptz;
+	position_id uuid;
+	cancelled bigint;
+	total bigint := 0;
+BEGIN
+	FOR dropped IN
+		SELECT h.id FROM outbox.handler h
+		WHERE h.dropped_at IS NOT NULL AND EXISTS (SELECT FROM outbox.delivery d WHERE d.handler_id = h.id AND d.state < 3)
+	LOOP
+		position_due := '-infinity';
+		position_id := '00000000-0000-0000-0000-000000000000';
+		LOOP
+			WITH found AS MATERIALIZED (
+				SELECT d.due_at, d.message_id FROM outbox.delivery d
+				WHERE d.handler_id = dropped AND d.state < 3 AND (d.due_at, d.message_id) > (position_due, position_id)
+				ORDER BY d.due_at, d.message_id LIMIT 10000
+				FOR UPDATE SKIP LOCKED
+			), settled AS (
+				UPDATE outbox.delivery d SET state = 5, code = 'handler_dropped', settled_at = clock_timestamp()
+				FROM found f
+				WHERE d.message_id = f.message_id AND d.handler_id = dropped AND d.state < 3
+				RETURNING 1
+			)
+			SELECT (SELECT count(*) FROM settled), f.due_at, f.message_id INTO cancelled, position_due, position_id
+			FROM found f ORDER BY f.due_at DESC, f.message_id DESC LIMIT 1;
+			EXIT WHEN NOT FOUND;
+			total := total + cancelled;
+		END LOOP;
+	END LOOP;
+	RETURN total;
+END $$;
+COMMENT ON FUNCTION outbox._cancel_dropped() IS 'Internal: cancel, with code handler_dropped, the outstanding deliveries of dropped handlers that nobody holds; returns how many';
+
+CREATE FUNCTION outbox._drop_handler(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	h outbox.handler := outbox._lock_handler(outbox._given(names, texts) ->> 'name');
+BEGIN
+	UPDATE outbox.handler t SET dropped_at = clock_timestamp() WHERE t.id = h.id;
+	DELETE FROM outbox.handler_status s WHERE s.handler_id = h.id;
+	DELETE FROM outbox.handler_secret s WHERE s.handler_id = h.id;
+	PERFORM outbox._cancel_dropped();
+END $$;
+COMMENT ON FUNCTION outbox._drop_handler(text, text[], text[]) IS 'Internal: body of outbox.drop_handler()';
+
+CREATE FUNCTION outbox._pause_handler(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox._given(names, texts);
+	h outbox.handler := outbox._lock_handler(given ->> 'name');
+BEGIN
+	INSERT INTO outbox.handler_status AS s (handler_id, paused_at, paused_by, paused_reason)
+	VALUES (h.id, clock_timestamp(), caller, given ->> 'reason')
+	ON CONFLICT (handler_id) DO UPDATE SET
+		paused_at = coalesce(s.paused_at, excluded.paused_at), paused_by = excluded.paused_by, paused_reason = excluded.paused_reason;
+END $$;
+COMMENT ON FUNCTION outbox._pause_handler(text, text[], text[]) IS 'Internal: body of outbox.pause_handler()';
+
+CREATE FUNCTION outbox._resume_handler(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	h outbox.handler := outbox._lock_handler(outbox._given(names, texts) ->> 'name');
+BEGIN
+	UPDATE outbox.handler_status s SET
+		paused_at = NULL, paused_by = NULL, paused_reason = NULL,
+		breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL
+	WHERE s.handler_id = h.id;
+END $$;
+COMMENT ON FUNCTION outbox._resume_handler(text, text[], text[]) IS 'Internal: body of outbox.resume_handler()';
+
+CREATE FUNCTION outbox.create_handler(name text, topics text[], url text DEFAULT NULL,
+	timeout interval DEFAULT NULL, connect_timeout interval DEFAULT NULL, concurrency int DEFAULT NULL,
+	rate_limit float8 DEFAULT NULL, rate_burst int DEFAULT NULL,
+	max_attempts int DEFAULT NULL, backoff interval[] DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
+	jitter float8 DEFAULT NULL, retry_after_max interval DEFAULT NULL, rules jsonb DEFAULT NULL,
+	format text DEFAULT NULL, headers jsonb DEFAULT NULL, secret text DEFAULT NULL, "authorization" text DEFAULT NULL,
+	batch_size int DEFAULT NULL, batch_wait interval DEFAULT NULL, http_version text DEFAULT NULL, unix_socket text DEFAULT NULL,
+	tls_ca_file text DEFAULT NULL, tls_certificate_file text DEFAULT NULL, tls_key_file text DEFAULT NULL,
+	breaker_threshold int DEFAULT NULL, breaker_wait interval DEFAULT NULL, breaker_wait_max interval DEFAULT NULL,
+	disable_after interval DEFAULT NULL,
+	ordered boolean DEFAULT NULL, on_dead text DEFAULT NULL, on_settle regprocedure DEFAULT NULL) RETURNS int
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.create_handler(text, text[], text, interval, interval, int, float8, int, int, interval[], interval, interval, float8, interval, jsonb, text, jsonb, text, text, int, interval, text, text, text, text, text, int, interval, interval, interval, boolean, text, regprocedure) IS
+'Create a handler. Messages staged from then on whose topic it takes are delivered to it.
+name: any text of up to 63 bytes. topics: patterns it takes, each a topic (invoice.paid), everything below one (invoice.*) or * for all.
+url: where messages are posted, http or https. Without one, consumers claim the messages. Options by name, NULL for the default:
+timeout (30 s) of a request, connect_timeout (5 s), concurrency (10) requests at once, rate_limit requests per second (none) with rate_burst (1);
+max_attempts (8), then the delivery is dead; backoff_base (2 s) doubling to backoff_max (15 min), or backoff, a list of waits of which the last repeats; jitter (0.2) is the random share of a wait; retry_after_max (1 hour) caps what a receiver may ask for; rules by outcome code;
+format (raw, envelope, cloudevents, cloudevents-binary), headers to send along, secret to sign with (whsec_..., whsk_... or generate; outbox.rotate_secret() makes and tells one), authorization, the value of that header; batch_size (1) messages in a request, batch_wait (0) for more of them; http_version (1.1, 2);
+unix_socket to connect to instead of the URL''s host, tls_ca_file, tls_certificate_file and tls_key_file (PEM): superusers only;
+breaker_threshold (20) failures in a row stop sending for breaker_wait (5 s) doubling to breaker_wait_max (5 min); disable_after (5 days) of failure the handler is paused;
+ordered (false): messages of one key are tried one at a time in stage order, on_dead (skip, block) says whether a dead one holds up its key; on_settle: a function run together with each settlement, as the role that calls this one.
+Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; duplicate_object; insufficient_privilege.';
+
+CREATE FUNCTION outbox.alter_handler(name text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL,
+	timeout interval DEFAULT NULL, connect_timeout interval DEFAULT NULL, concurrency int DEFAULT NULL,
+	rate_limit float8 DEFAULT NULL, rate_burst int DEFAULT NULL,
+	max_attempts int DEFAULT NULL, backoff interval[] DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
+	jitter float8 DEFAULT NULL, retry_after_max interval DEFAULT NULL, rules jsonb DEFAULT NULL,
+	format text DEFAULT NULL, headers jsonb DEFAULT NULL, secret text DEFAULT NULL, "authorization" text DEFAULT NULL,
+	batch_size int DEFAULT NULL, batch_wait interval DEFAULT NULL, http_version text DEFAULT NULL, unix_socket text DEFAULT NULL,
+	tls_ca_file text DEFAULT NULL, tls_certificate_file text DEFAULT NULL, tls_key_file text DEFAULT NULL,
+	breaker_threshold int DEFAULT NULL, breaker_wait interval DEFAULT NULL, breaker_wait_max interval DEFAULT NULL,
+	disable_after interval DEFAULT NULL,
+	on_dead text DEFAULT NULL, on_settle regprocedure DEFAULT NULL, reset text[] DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.alter_handler(text, text, text[], text, interval, interval, int, float8, int, int, interval[], interval, interval, float8, interval, jsonb, text, jsonb, text, text, int, interval, text, text, text, text, text, int, interval, interval, interval, text, regprocedure, text[]) IS
+'Change a handler: options as in outbox.create_handler(), NULL keeps what is there.
+new_name: rename it. topics: for messages staged from then on. url: another URL, but not one where there was none. secret, authorization: replace what is there.
+reset: names of options to put back to their defaults. Whether a handler is ordered, and whether it pushes, is decided when it is created.
+Requests that are out finish with the options they had. Errors: undefined_object if there is no such handler, otherwise as outbox.create_handler().';
+
+CREATE FUNCTION outbox.drop_handler(name text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.drop_handler(text) IS
+'Drop a handler: it takes no more messages, its outstanding deliveries are cancelled with code handler_dropped, its receipts stay and its name is free again. Requests that are out finish.
+Errors: undefined_object if there is no such handler.';
+
+CREATE FUNCTION outbox.pause_handler(name text, reason text DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.pause_handler(text, text) IS
+'Pause a handler: its messages wait, and none of their attempts are spent, until outbox.resume_handler(). Requests that are out finish. Pausing a paused one changes the reason.
+Errors: undefined_object if there is no such handler.';
+
+CREATE FUNCTION outbox.resume_handler(name text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.resume_handler(text) IS
+'End a handler''s pause, whoever began it, and close its circuit breaker.
+Errors: undefined_object if there is no such handler.';
+
 -----------------------------------------------------------------------------
 -- Consumers (pull)
 -----------------------------------------------------------------------------
@@ -1188,6 +1713,21 @@ LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
 GROUP BY d.handler_id, h.name;
 COMMENT ON VIEW outbox.handler_stats IS
 'How each handler did with the messages staged within the last hour: deliveries by state, attempts spent, time from staging to settlement (p50, p99). Reads that hour''s rows by the primary key, nothing older';
+
+CREATE VIEW outbox.handlers AS
+SELECT h.id, h.name, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, h.topics, h.url, h.ordered, h.on_dead, h.on_settle,
+	s.paused_at, s.paused_by, s.paused_reason,
+	CASE WHEN h.url IS NOT NULL THEN COALESCE(s.breaker, 'closed') END AS breaker, s.breaker_reason, s.breaker_until, s.failing_since,
+	h.timeout, h.connect_timeout, h.concurrency, h.rate_limit, h.rate_burst,
+	h.max_attempts, h.backoff, h.backoff_base, h.backoff_max, h.jitter, h.retry_after_max, h.rules,
+	h.format, h.batch_size, h.batch_wait, h.http_version, h.unix_socket, h.tls_ca_file, h.tls_certificate_file, h.tls_key_file,
+	ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys(h.headers) k ORDER BY k) AS header_names,
+	EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) 'signing') AS signs,
+	EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) 'authorization') AS authorizes,
+	h.breaker_threshold, h.breaker_wait, h.breaker_wait_max, h.disable_after, h.creator, h.created_at
+FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
+WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0;
+COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause and circuit breaker. No secrets: only whether there is one, and the names of the headers';
 
 CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz)
 RETURNS SETOF record

@@ -69,15 +69,9 @@ open_table(OutboxTable *table, EState *estate, const char *name, int columns)
 	table->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(table->result, table->rel, 0, NULL, 0);
 	ExecOpenIndices(table->result, false);
+	estate->es_opened_result_relations = lappend(estate->es_opened_result_relations, table->result);
 	table->slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(table->rel), &TTSOpsVirtual);
 	ExecBSInsertTriggers(estate, table->result);
-}
-
-static void
-close_table(OutboxTable *table)
-{
-	ExecCloseIndices(table->result);
-	table_close(table->rel, NoLock);
 }
 
 void
@@ -100,8 +94,9 @@ outbox_inserter_close(OutboxInserter *inserter)
 	ExecASInsertTriggers(estate, inserter->message.result, NULL);
 	ExecASInsertTriggers(estate, inserter->delivery.result, NULL);
 	AfterTriggerEndQuery(estate);
-	close_table(&inserter->delivery);
-	close_table(&inserter->message);
+	ExecCloseResultRelations(estate);
+	table_close(inserter->delivery.rel, NoLock);
+	table_close(inserter->message.rel, NoLock);
 	ExecResetTupleTable(estate->es_tupleTable, false);
 	FreeExecutorState(estate);
 	CommandCounterIncrement();

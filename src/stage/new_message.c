@@ -17,6 +17,8 @@
 #include "stage/payload.h"
 #include "stage/topic.h"
 
+static const char too_far_hint[] = "A message can be scheduled up to 100 years ahead.";
+
 static bool
 check_name(const char *what, const text *value, OutboxFault *fault)
 {
@@ -49,6 +51,8 @@ is_bounded(const Interval *delay)
 static bool
 check_times(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault)
 {
+	TimestampTz latest = now + OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY;
+
 	envelope->staged_at = now;
 	envelope->due_at = now;
 
@@ -58,23 +62,21 @@ check_times(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault)
 							"deliver_at and delay cannot be given together");
 	if (envelope->has_deliver_at)
 	{
-		if (TIMESTAMP_NOT_FINITE(envelope->deliver_at) ||
-			envelope->deliver_at > now + OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY)
-			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW,
-								"A message can be scheduled up to 100 years ahead.",
+		if (TIMESTAMP_NOT_FINITE(envelope->deliver_at) || envelope->deliver_at > latest)
+			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW, too_far_hint,
 								"deliver_at is infinite or too far ahead");
 		/* The past means now: lanes read forward. */
 		envelope->due_at = Max(now, envelope->deliver_at);
 	}
 	else if (envelope->delay)
 	{
-		if (!is_bounded(envelope->delay))
-			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW,
-								"A message can be delayed by up to 100 years.",
+		if (is_bounded(envelope->delay))
+			envelope->due_at = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+																	   TimestampTzGetDatum(now),
+																	   PointerGetDatum(envelope->delay)));
+		if (!is_bounded(envelope->delay) || envelope->due_at > latest)
+			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW, too_far_hint,
 								"delay is infinite or too long");
-		envelope->due_at = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
-																   TimestampTzGetDatum(now),
-																   PointerGetDatum(envelope->delay)));
 		if (envelope->due_at < now)
 			return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 								"Leave delay out to deliver at once.",

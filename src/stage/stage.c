@@ -439,7 +439,10 @@ read_messages(FunctionCallInfo fcinfo, Staging *staging, int *n)
 		messages[i].envelope = &staging->envelope;
 		messages[i].payload = nulls[i] ? NULL : DatumGetJsonbP(payloads[i]);
 		if (!outbox_check_new_message(&messages[i], &staging->fault))
+		{
+			staging->fault.message = psprintf("message %d: %s", i + 1, staging->fault.message);
 			outbox_raise_fault(&staging->fault);
+		}
 	}
 	return messages;
 }
@@ -494,6 +497,11 @@ outbox_sql_stage_many(PG_FUNCTION_ARGS)
 	call = SRF_PERCALL_SETUP();
 	ids = call->user_fctx;
 	if (call->call_cntr < call->max_calls)
-		SRF_RETURN_NEXT(call, return_id(fcinfo, &ids[call->call_cntr]));
+	{
+		/* The macro counts before it evaluates what it returns. */
+		Datum		id = return_id(fcinfo, &ids[call->call_cntr]);
+
+		SRF_RETURN_NEXT(call, id);
+	}
 	SRF_RETURN_DONE(call);
 }

@@ -1,0 +1,118 @@
+/*-------------------------------------------------------------------------
+ *
+ * as_owner.c
+ *		Functions that act with the owner's rights and know who called them.
+ *
+ * A SECURITY DEFINER function cannot tell: its current_user is the owner,
+ * and session_user is whoever logged in, who may be a superuser calling
+ * somebody else's function.  What a handler's hook may later do hangs on
+ * this, so the public functions are written in C: one body that notes the
+ * immediate caller and hands over to the PL/pgSQL function of the same name
+ * with a leading underscore, as the owner:
+ *
+ *		outbox.pause_handler(name => 'x', reason => 'y')
+ *		outbox._pause_handler(caller, '{name, reason}', '{x, y}')
+ *
+ * Arguments travel as their names and texts; those that are NULL, or were
+ * left out, do not travel.  Whoever may execute the public function need
+ * not, and cannot, execute the other one.
+ *
+ * Runs in the caller's backend.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+
+#include "common/session.h"
+
+PG_FUNCTION_INFO_V1(outbox_sql_as_owner);
+
+/* The text of an argument; names of functions with their schema, whatever search_path says. */
+static Datum
+argument_text(Datum value, Oid type)
+{
+	Oid			output;
+	bool		is_varlena;
+
+	if (type == REGPROCEDUREOID)
+		return CStringGetTextDatum(format_procedure_qualified(DatumGetObjectId(value)));
+	getTypeOutputInfo(type, &output, &is_varlena);
+	return CStringGetTextDatum(OidOutputFunctionCall(output, value));
+}
+
+/* The given arguments of this call, as two arrays. */
+static void
+collect_arguments(FunctionCallInfo fcinfo, Datum *names, Datum *texts)
+{
+	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
+	Datum	   *name_elems = palloc(sizeof(Datum) * PG_NARGS());
+	Datum	   *text_elems = palloc(sizeof(Datum) * PG_NARGS());
+	Oid		   *types;
+	char	  **argnames;
+	char	   *modes;
+	int			n = 0;
+
+	if (!HeapTupleIsValid(proc))
+		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
+	if (get_func_arg_info(proc, &types, &argnames, &modes) != PG_NARGS() || argnames == NULL)
+		elog(ERROR, "function %u does not name its arguments", fcinfo->flinfo->fn_oid);
+	ReleaseSysCache(proc);
+
+	for (int i = 0; i < PG_NARGS(); i++)
+	{
+		if (PG_ARGISNULL(i))
+			continue;
+		name_elems[n] = CStringGetTextDatum(argnames[i]);
+		text_elems[n] = argument_text(PG_GETARG_DATUM(i), types[i]);
+		n++;
+	}
+	*names = PointerGetDatum(construct_array(name_elems, n, TEXTOID, -1, false, TYPALIGN_INT));
+	*texts = PointerGetDatum(construct_array(text_elems, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+/* create_handler() and the others: see above.  They return an integer, a boolean or nothing. */
+Datum
+outbox_sql_as_owner(PG_FUNCTION_ARGS)
+{
+	Oid			argtypes[3] = {TEXTOID, TEXTARRAYOID, TEXTARRAYOID};
+	Datum		values[3];
+	char	   *function = get_func_name(fcinfo->flinfo->fn_oid);
+	char	   *command;
+	OutboxSecurity caller;
+	Datum		result;
+	bool		isnull;
+
+	PreventCommandIfReadOnly(psprintf("outbox.%s()", function));
+	outbox_check_sql_version();
+	Assert(get_typbyval(get_func_rettype(fcinfo->flinfo->fn_oid)));
+
+	values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
+	collect_arguments(fcinfo, &values[1], &values[2]);
+	command = psprintf("SELECT outbox.%s($1, $2, $3)", quote_identifier(psprintf("_%s", function)));
+
+	SPI_connect();
+	outbox_become_owner(&caller);
+	if (SPI_execute_with_args(command, 3, argtypes, values, NULL, false, 1) != SPI_OK_SELECT ||
+		SPI_processed != 1)
+		elog(ERROR, "outbox._%s() did not return one row", function);
+	result = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	outbox_become_caller(&caller);
+	SPI_finish();
+
+	if (isnull)
+		PG_RETURN_NULL();
+	return result;
+}

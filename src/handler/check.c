@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * check.c
+ *		SQL functions that check a handler's options and raise what is wrong.
+ *
+ * Called by outbox._check_handler() in the backend of whoever creates or
+ * alters a handler.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/jsonb.h"
+
+#include "common/fault.h"
+#include "format/own_headers.h"
+#include "format/signature.h"
+#include "handler/url.h"
+#include "stage/topic.h"
+
+PG_FUNCTION_INFO_V1(outbox_sql_check_pattern);
+PG_FUNCTION_INFO_V1(outbox_sql_check_url);
+PG_FUNCTION_INFO_V1(outbox_sql_check_headers);
+PG_FUNCTION_INFO_V1(outbox_sql_check_secret);
+
+/* outbox._check_pattern(pattern) */
+Datum
+outbox_sql_check_pattern(PG_FUNCTION_ARGS)
+{
+	text	   *pattern = PG_GETARG_TEXT_PP(0);
+	OutboxFault fault;
+
+	if (!outbox_check_pattern(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern), &fault))
+		outbox_raise_fault(&fault);
+	PG_RETURN_VOID();
+}
+
+/* outbox._check_url(url) */
+Datum
+outbox_sql_check_url(PG_FUNCTION_ARGS)
+{
+	OutboxFault fault;
+
+	if (!outbox_check_url(text_to_cstring(PG_GETARG_TEXT_PP(0)), &fault))
+		outbox_raise_fault(&fault);
+	PG_RETURN_VOID();
+}
+
+/* outbox._check_headers(headers): those of a handler */
+Datum
+outbox_sql_check_headers(PG_FUNCTION_ARGS)
+{
+	OutboxFault fault;
+
+	if (!outbox_check_headers(PG_GETARG_JSONB_P(0), OUTBOX_HEADERS_OF_HANDLER, &fault))
+		outbox_raise_fault(&fault);
+	PG_RETURN_VOID();
+}
+
+/* outbox._check_secret(secret) */
+Datum
+outbox_sql_check_secret(PG_FUNCTION_ARGS)
+{
+	outbox_check_secret(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	PG_RETURN_VOID();
+}
