@@ -210,7 +210,8 @@ CREATE FUNCTION outbox._status_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_status_changed';
 COMMENT ON FUNCTION outbox._status_changed() IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
 
-CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler_status
+-- Not for updates of the breaker: those are the dispatcher's own.
+CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OF paused_at OR DELETE OR TRUNCATE ON outbox.handler_status
 FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
 ALTER TABLE outbox.handler_status ENABLE ALWAYS TRIGGER status_changed;
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler_secret

@@ -40,6 +40,7 @@
 #include "dispatch/fetch.h"
 #include "dispatch/installation.h"
 #include "dispatch/lane.h"
+#include "dispatch/lane_status.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
 #include "dispatch/send.h"
@@ -205,7 +206,7 @@ empty_doorbell(TimestampTz now)
 static bool
 settlement_is_due(TimestampTz now)
 {
-	if (outbox_outcomes_next_held() <= now)
+	if (outbox_outcomes_next_held() <= now || outbox_lane_status_waits())
 		return true;
 	if (outbox_outcomes_waiting() == 0)
 		return false;
@@ -292,6 +293,7 @@ fail_work(void)
 	report_failure(edata, now);
 	poison = outbox_fetch_abort();
 	outbox_settle_abort();
+	outbox_lane_status_abort();
 	AbortCurrentTransaction();
 	FlushErrorState();
 	outbox_signals_block();
@@ -339,6 +341,7 @@ settle_and_read(TimestampTz now)
 	bool		locked = false;
 
 	begin_work();
+	outbox_lane_status_write();
 	if (!outbox_settle(now))
 		locked = true;
 	PopActiveSnapshot();
@@ -355,6 +358,7 @@ settle_and_read(TimestampTz now)
 			locked = true;
 	}
 	commit_work();
+	outbox_lane_status_finish();
 	outbox_settle_finish(now);
 	outbox_fetch_finish();
 	if (locked)
@@ -443,6 +447,8 @@ sleep_time(TimestampTz now)
 	if (outbox_outcomes_waiting() > 0)
 		until = earlier(until, outbox_send_in_flight() == 0 ? now :
 						outbox_outcomes_oldest() + outbox_settle_interval * 1000L);
+	if (outbox_lane_status_waits())
+		until = now;
 	if (work_paused_until > now && until != DT_NOEND)
 		until = Max(until, work_paused_until);
 	if (grace_ends != 0)

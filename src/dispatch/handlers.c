@@ -21,13 +21,13 @@
 #include "dispatch/handlers.h"
 #include "format/request.h"
 #include "guc.h"
-#include "policy/rules.h"
+#include "policy/rules_parse.h"
 
 #define MS(column) "(pg_catalog.date_part('epoch', h." column ") OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8"
 
 /* The order of these columns is that of the enum below. */
 static OutboxPlan load_plan = {
-	.sql = "SELECT h.id, s.paused_at IS NOT NULL, "
+	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, "
 	"pg_catalog.hashtextextended(pg_catalog.concat(h::pg_catalog.text, x.secrets::pg_catalog.text, x.credentials), 0), "
 	"h.name, h.format, h.url, h.ordered, h.on_dead, h.concurrency, h.batch_size, "
 	MS("batch_wait") ", h.rate_limit, h.rate_burst, h.breaker_threshold, "
@@ -50,6 +50,10 @@ typedef enum LoadColumn
 {
 	COL_ID = 1,
 	COL_PAUSED,
+	COL_BREAKER,
+	COL_BREAKER_UNTIL,
+	COL_FAILING_SINCE,
+	COL_BREAKER_REASON,
 	COL_FINGERPRINT,
 	COL_NAME,
 	COL_FORMAT,
@@ -201,6 +205,31 @@ load_form(const RowReader *r, OutboxHandler *handler)
 	handler->target.nheaders = handler->form->nheaders;
 }
 
+static OutboxBreakerState
+get_breaker_state(const RowReader *r)
+{
+	char	   *name = get_text(r, COL_BREAKER);
+
+	if (name == NULL || strcmp(name, "closed") == 0)
+		return OUTBOX_BREAKER_CLOSED;
+	/* A probe that was out when the process ended is not out any more. */
+	return OUTBOX_BREAKER_OPEN;
+}
+
+static void
+load_row(const RowReader *r, OutboxHandlerRow *row)
+{
+	char	   *reason = get_text(r, COL_BREAKER_REASON);
+
+	row->id = get_int(r, COL_ID);
+	row->paused = get_bool(r, COL_PAUSED);
+	row->fingerprint = get_ms(r, COL_FINGERPRINT);
+	row->breaker = get_breaker_state(r);
+	row->breaker_until = get_ms(r, COL_BREAKER_UNTIL);
+	row->failing_since = get_ms(r, COL_FAILING_SINCE);
+	strlcpy(row->breaker_reason, reason ? reason : "", sizeof(row->breaker_reason));
+}
+
 static void
 load_retry_policy(const RowReader *r, OutboxRetryPolicy *retry)
 {
@@ -262,16 +291,51 @@ load_handler(const RowReader *r, const OutboxHandlerRow *row, MemoryContext cont
 	handler->batch_wait = get_ms(r, COL_BATCH_WAIT);
 	handler->rate_limit = get_double(r, COL_RATE_LIMIT);
 	handler->rate_burst = get_int(r, COL_RATE_BURST);
-	handler->breaker_threshold = get_int(r, COL_BREAKER_THRESHOLD);
-	handler->breaker_wait = get_ms(r, COL_BREAKER_WAIT);
-	handler->breaker_wait_max = get_ms(r, COL_BREAKER_WAIT_MAX);
-	handler->disable_after = get_ms(r, COL_DISABLE_AFTER);
+	handler->breaker.threshold = get_int(r, COL_BREAKER_THRESHOLD);
+	handler->breaker.wait = get_ms(r, COL_BREAKER_WAIT) * 1000;
+	handler->breaker.wait_max = get_ms(r, COL_BREAKER_WAIT_MAX) * 1000;
+	handler->breaker.disable_after = get_ms(r, COL_DISABLE_AFTER) * 1000;
 	handler->on_settle = get_text(r, COL_ON_SETTLE);
 	load_form(r, handler);
 	load_retry_policy(r, &handler->retry);
 	load_target(r, handler);
+	handler->retry.rules = outbox_rules_parse(get_jsonb(r, COL_RULES));
 	MemoryContextSwitchTo(oldcontext);
 	return handler;
+}
+
+/*
+ * One handler whose row makes no sense (put there by hand) must not keep the
+ * others from working: it is reported and left out.  What can fail here
+ * touches memory only, so no subtransaction is needed to go on.
+ */
+static void
+load_or_report(const RowReader *r, const OutboxHandlerRow *row, MemoryContext context,
+			   OutboxHandlerLoadedCallback loaded, void *arg)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+	OutboxHandler *volatile handler = NULL;
+
+	PG_TRY();
+	{
+		handler = load_handler(r, row, context);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(oldcontext);
+		edata = CopyErrorData();
+		FlushErrorState();
+		MemoryContextDelete(context);
+		ereport(LOG,
+				(errcode(edata->sqlerrcode),
+				 errmsg("outbox cannot use handler %d: %s", row->id, edata->message)));
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+	if (handler != NULL)
+		loaded(arg, handler);
 }
 
 void
@@ -290,13 +354,10 @@ outbox_load_handlers(OutboxHandlerRowCallback row_callback,
 		OutboxHandlerRow row;
 		MemoryContext context;
 
-		row.id = get_int(&reader, COL_ID);
-		row.paused = get_bool(&reader, COL_PAUSED);
-		row.fingerprint = get_ms(&reader, COL_FINGERPRINT);
-
+		load_row(&reader, &row);
 		context = row_callback(arg, &row);
 		if (context != NULL)
-			loaded_callback(arg, load_handler(&reader, &row, context));
+			load_or_report(&reader, &row, context, loaded_callback, arg);
 	}
 	SPI_finish();
 }

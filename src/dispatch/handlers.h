@@ -16,6 +16,7 @@
 
 #include "format/request.h"
 #include "http/transport.h"
+#include "policy/breaker.h"
 #include "policy/outcome.h"
 
 typedef struct OutboxHandler
@@ -31,10 +32,7 @@ typedef struct OutboxHandler
 	int64		batch_wait;		/* ms */
 	double		rate_limit;		/* requests per second, 0: none */
 	int			rate_burst;
-	int			breaker_threshold;
-	int64		breaker_wait;	/* ms */
-	int64		breaker_wait_max;	/* ms */
-	int64		disable_after;	/* ms */
+	OutboxBreakerPolicy breaker;
 	char	   *on_settle;		/* NULL: none */
 	OutboxRetryPolicy retry;
 	HttpTarget	target;
@@ -50,6 +48,12 @@ typedef struct OutboxHandlerRow
 	int32		id;
 	bool		paused;
 	int64		fingerprint;
+
+	/* the breaker as it was last written, for a lane that is new */
+	OutboxBreakerState breaker;
+	TimestampTz breaker_until;	/* 0: NULL, as below */
+	TimestampTz failing_since;
+	char		breaker_reason[OUTBOX_BREAKER_REASON_LEN];
 } OutboxHandlerRow;
 
 /*

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "dispatch/lane.h"
+#include "dispatch/lane_status.h"
 
 /* A lane reads ahead what it sends in about this time, and at least its concurrency. */
 #define READ_AHEAD_US 25000
@@ -122,6 +123,7 @@ outbox_lane_free(OutboxLane *lane)
 	Assert(lane->in_flight == 0 && lane->unsettled == 0);
 	outbox_lane_forget_queued(lane, NULL, NULL);
 	stop_timer(lane);
+	outbox_lane_status_forget(lane);
 	if (lane->is_ready)
 		dlist_delete(&lane->ready_link);
 	hash_search(lanes, &lane->handler_id, HASH_REMOVE, NULL);
@@ -269,19 +271,46 @@ outbox_lane_room(const OutboxLane *lane)
 	return Max(lane->target, lane->handler->concurrency * lane->handler->batch_size) - lane->nqueued;
 }
 
+/* A batch that is not full waits for more messages, but not for longer than its handler says. */
+static TimestampTz
+batch_deadline(const OutboxLane *lane)
+{
+	const OutboxDelivery *oldest;
+
+	if (lane->handler->batch_wait == 0 || lane->nqueued >= lane->handler->batch_size)
+		return DT_NOBEGIN;
+	oldest = dlist_container(OutboxDelivery, link, lane->queue.head.next);
+	return oldest->due_at + lane->handler->batch_wait * 1000;
+}
+
+/* The earliest time that everything that can hold a lane back agrees to; in the past if it may send now. */
+static TimestampTz
+time_to_send(OutboxLane *lane, TimestampTz now)
+{
+	TimestampTz when = Max(lane->hold_until, batch_deadline(lane));
+
+	when = Max(when, outbox_rate_limit_next(&lane->rate, now));
+	if (lane->breaker.state == OUTBOX_BREAKER_OPEN)
+		when = Max(when, outbox_breaker_next(&lane->breaker));
+	return when;
+}
+
 bool
 outbox_lane_may_send(OutboxLane *lane, TimestampTz now)
 {
+	TimestampTz not_before;
+
 	if (lane->paused || lane->handler == NULL || lane->nqueued == 0)
 		return false;
 	if (lane->in_flight >= lane->handler->concurrency || lane->unsettled >= MAX_UNSETTLED)
 		return false;
-	if (lane->hold_until > now)
+	not_before = time_to_send(lane, now);
+	if (not_before > now)
 	{
-		outbox_lane_wake_at(lane, lane->hold_until);
+		outbox_lane_wake_at(lane, not_before);
 		return false;
 	}
-	return true;
+	return outbox_breaker_allows(&lane->breaker, now);
 }
 
 void

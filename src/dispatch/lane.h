@@ -22,6 +22,8 @@
 #include "dispatch/shmem.h"
 #include "lib/ilist.h"
 #include "lib/pairingheap.h"
+#include "policy/breaker.h"
+#include "policy/rate_limit.h"
 
 #define OUTBOX_MAX_SPANS 16
 
@@ -103,7 +105,15 @@ typedef struct OutboxLane
 	TimestampTz last_read;
 
 	/* reasons not to send now */
-	TimestampTz hold_until;		/* the receiver asked for time, or the breaker is open */
+	TimestampTz hold_until;		/* the receiver asked for time */
+	OutboxBreaker breaker;
+	OutboxRateLimit rate;
+
+	/* what is to be written into handler_status (lane_status.c) */
+	bool		status_listed;
+	dlist_node	status_link;
+	char		pause_by[16];	/* "": nobody asked for a pause */
+	char		pause_reason[OUTBOX_BREAKER_REASON_LEN];
 
 	/* scheduling */
 	bool		is_ready;

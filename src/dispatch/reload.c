@@ -29,6 +29,7 @@ static TimestampTz not_before = DT_NOBEGIN;
 static bool gone = false;
 static bool held = false;
 static bool held_logged = false;
+static OutboxHandlerRow seen_row;	/* the one being loaded */
 
 /* Configurations that this reload has replaced; let go of once it has committed. */
 static List *retired = NIL;
@@ -94,7 +95,12 @@ set_paused(OutboxLane *lane, bool paused)
 	if (paused && !lane->paused)
 		outbox_lane_forget_queued(lane, NULL, NULL);
 	else if (!paused && lane->paused)
+	{
+		/* Whoever resumes a handler gives it a fresh start. */
+		memset(&lane->breaker, 0, sizeof(lane->breaker));
+		lane->hold_until = 0;
 		outbox_lane_rewind(lane, DT_NOBEGIN);
+	}
 	lane->paused = paused;
 }
 
@@ -106,7 +112,10 @@ see_row(void *arg, const OutboxHandlerRow *row)
 	if (lane == NULL)
 		lane = outbox_lane_create(row->id);
 	lane->seen = true;
-	set_paused(lane, row->paused);
+	/* A pause that is still to be written has been decided already. */
+	if (lane->pause_by[0] == '\0')
+		set_paused(lane, row->paused);
+	seen_row = *row;
 	if (lane->handler != NULL && lane->handler->fingerprint == row->fingerprint)
 		return NULL;
 	return AllocSetContextCreate(TopMemoryContext, "outbox handler", ALLOCSET_SMALL_SIZES);
@@ -117,9 +126,13 @@ take_handler(void *arg, OutboxHandler *handler)
 {
 	OutboxLane *lane = outbox_lane_find(handler->id);
 
+	if (lane->handler == NULL && seen_row.breaker != OUTBOX_BREAKER_CLOSED)
+		outbox_breaker_restore(&lane->breaker, &handler->breaker, seen_row.breaker, seen_row.breaker_until,
+							   seen_row.failing_since, seen_row.breaker_reason);
 	retire(lane->handler);
 	handler->current = true;
 	lane->handler = handler;
+	outbox_rate_limit_set(&lane->rate, handler->rate_limit, handler->rate_burst);
 	outbox_lane_ready(lane);
 }
 

@@ -15,15 +15,22 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "dispatch/lane_status.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "format/printable.h"
 #include "format/request.h"
 #include "guc.h"
+#include "policy/answer_headers.h"
+#include "policy/batch_answer.h"
+#include "policy/blocked_networks.h"
 #include "policy/outcome.h"
 
 /* When the transport could not even start a request, its lane waits so long. */
 #define NOT_SENT_WAIT_US (100 * 1000)
+
+/* An answer to a batch is read whole up to this size, since it may name messages that failed. */
+#define BATCH_CAPTURE (64 * 1024)
 
 typedef struct Outgoing
 {
@@ -45,7 +52,7 @@ transport_options(void)
 
 	memset(&options, 0, sizeof(options));
 	options.max_in_flight = outbox_max_in_flight;
-	options.user_agent = outbox_user_agent;
+	options.blocked = outbox_address_is_blocked;
 	return options;
 }
 
@@ -156,7 +163,8 @@ write_request(Outgoing *request)
 	exchange->nheaders = request->written.nheaders;
 	exchange->body = request->written.body;
 	exchange->body_len = request->written.body_len;
-	exchange->capture_limit = outbox_max_response_capture;
+	exchange->capture_limit = handler->form->batch ?
+		Max(outbox_max_response_capture, BATCH_CAPTURE) : outbox_max_response_capture;
 	exchange->owner = request;
 }
 
@@ -182,6 +190,7 @@ take_back(Outgoing *request)
 
 	for (int i = request->n - 1; i >= 0; i--)
 		outbox_lane_requeue(lane, request->deliveries[i]);
+	outbox_breaker_not_sent(&lane->breaker, now);
 	lane->hold_until = Max(lane->hold_until, now + NOT_SENT_WAIT_US);
 	outbox_lane_wake_at(lane, lane->hold_until);
 	free_request(request);
@@ -197,6 +206,9 @@ outbox_send_lane(OutboxLane *lane, TimestampTz now)
 
 		lane->in_flight++;
 		lane->handler->requests++;
+		outbox_rate_limit_take(&lane->rate, now);
+		if (outbox_breaker_sent(&lane->breaker))
+			outbox_lane_status_changed(lane);
 		write_request(request);
 		if (!transport->submit(&request->exchange))
 		{
@@ -242,22 +254,20 @@ describe_failure(const HttpExchange *exchange)
 	if (exchange->failure != HTTP_ANSWERED && exchange->error[0])
 		text = outbox_printable(exchange->error, strlen(exchange->error));
 	else if (exchange->response_len > 0)
-		text = outbox_printable(exchange->response, exchange->response_len);
+		text = outbox_printable(exchange->response, Min(exchange->response_len, outbox_max_response_capture));
 	else
 		text = NULL;
 	MemoryContextSwitchTo(oldcontext);
 	return text;
 }
 
+/* The verdict is in: note what else the delivery's row and its lane have to know. */
 static void
-judge_delivery(OutboxDelivery *delivery, const OutboxHandler *handler,
-			   const OutboxAnswer *answer, const HttpExchange *exchange, TimestampTz now)
+note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz now)
 {
-	OutboxVerdict *verdict = &delivery->verdict;
+	const OutboxVerdict *verdict = &delivery->verdict;
+	OutboxLane *lane = delivery->lane;
 
-	outbox_judge(&handler->retry, answer, delivery->attempts + 1 - delivery->budget_from,
-				 delivery->code, delivery->streak, outbox_unix_microseconds(now),
-				 outbox_random_fraction(), verdict);
 	delivery->attempted = true;
 	delivery->finished_at = now;
 	delivery->duration_us = exchange->done_us - exchange->sent_us;
@@ -267,31 +277,111 @@ judge_delivery(OutboxDelivery *delivery, const OutboxHandler *handler,
 	if (verdict->state == OUTBOX_RETRYING)
 		delivery->next_due_at = now + verdict->delay * 1000;
 	if (verdict->lane_wait > 0)
-		delivery->lane->hold_until = Max(delivery->lane->hold_until, now + verdict->lane_wait * 1000);
+		lane->hold_until = Max(lane->hold_until, now + verdict->lane_wait * 1000);
+	if (verdict->pause_handler && !lane->paused)
+		outbox_lane_pause(lane, "receiver", "the receiver answered 410 Gone");
 	outbox_outcome_add(delivery);
 }
 
 static void
-finish_request(Outgoing *request, TimestampTz now)
+judge_answer(Outgoing *request, const OutboxAnswer *answer, TimestampTz now)
 {
-	HttpExchange *exchange = &request->exchange;
-	OutboxLane *lane = request->lane;
-	OutboxAnswer answer;
-
-	if (exchange->failure == HTTP_NOT_SENT)
+	for (int i = 0; i < request->n; i++)
 	{
-		transport->release(exchange);
-		take_back(request);
-		return;
+		OutboxDelivery *delivery = request->deliveries[i];
+
+		outbox_judge(&request->handler->retry, answer, delivery->attempts + 1 - delivery->budget_from,
+					 delivery->code, delivery->streak, outbox_unix_microseconds(now),
+					 outbox_random_fraction(), &delivery->verdict);
 	}
+}
+
+/* A batch was taken, but its answer may name messages that were not. */
+static void
+judge_batch(Outgoing *request)
+{
+	const HttpExchange *exchange = &request->exchange;
+	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * request->n);
+	OutboxSaid *said = palloc(sizeof(OutboxSaid) * request->n);
+
+	for (int i = 0; i < request->n; i++)
+		ids[i] = request->deliveries[i]->id;
+	outbox_parse_batch_answer(exchange->response, exchange->response_len,
+							  exchange->response_total == exchange->response_len,
+							  request->n, ids, said);
+	for (int i = 0; i < request->n; i++)
+	{
+		OutboxDelivery *delivery = request->deliveries[i];
+
+		outbox_judge_said(&request->handler->retry, &said[i], delivery->attempts + 1 - delivery->budget_from,
+						  delivery->code, delivery->streak, outbox_random_fraction(), &delivery->verdict);
+	}
+	pfree(said);
+	pfree(ids);
+}
+
+/* True if the answer speaks for each message of a batch by itself. */
+static bool
+is_batch_answer(const Outgoing *request, const OutboxAnswer *answer)
+{
+	OutboxSaid	said;
+
+	return request->handler->form->batch && answer->failure == NULL &&
+		answer->status >= 200 && answer->status < 300 &&
+		(answer->outcome == NULL || !outbox_parse_outcome(answer->outcome, &said));
+}
+
+/* The breaker hears once per request, whatever the number of its messages. */
+static void
+tell_breaker(OutboxLane *lane, const OutboxHandler *handler, const OutboxVerdict *verdict, TimestampTz now)
+{
+	switch (outbox_breaker_note(&lane->breaker, &handler->breaker, verdict->handler_failed, verdict->code, now))
+	{
+		case OUTBOX_BREAKER_SAME:
+			break;
+		case OUTBOX_BREAKER_CHANGED:
+			outbox_lane_status_changed(lane);
+			break;
+		case OUTBOX_BREAKER_DISABLE:
+			if (!lane->paused)
+				outbox_lane_pause(lane, "breaker", lane->breaker.reason);
+			break;
+	}
+}
+
+static void
+judge_request(Outgoing *request, TimestampTz now)
+{
+	const HttpExchange *exchange = &request->exchange;
+	OutboxAnswer answer;
 
 	answer.status = exchange->status;
 	answer.failure = failure_code(exchange->failure);
 	answer.retry_after = exchange->retry_after[0] ? exchange->retry_after : NULL;
 	answer.outcome = exchange->outcome[0] ? exchange->outcome : NULL;
+
+	if (is_batch_answer(request, &answer))
+		judge_batch(request);
+	else
+		judge_answer(request, &answer, now);
+	tell_breaker(request->lane, request->handler, &request->deliveries[0]->verdict, now);
 	for (int i = 0; i < request->n; i++)
-		judge_delivery(request->deliveries[i], request->handler, &answer, exchange, now);
-	transport->release(exchange);
+		note_verdict(request->deliveries[i], exchange, now);
+}
+
+static void
+finish_request(Outgoing *request, TimestampTz now)
+{
+	OutboxLane *lane = request->lane;
+
+	if (request->exchange.failure == HTTP_NOT_SENT)
+	{
+		transport->release(&request->exchange);
+		take_back(request);
+		return;
+	}
+	judge_request(request, now);
+	transport->release(&request->exchange);
 	free_request(request);
 	outbox_lane_ready(lane);
 }
