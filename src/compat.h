@@ -40,6 +40,11 @@
 #error "outbox needs PostgreSQL 14 to 18"
 #endif
 
+/* PostgreSQL 18 spells it this way; earlier ones want it behind the function. */
+#ifndef pg_noreturn
+#define pg_noreturn __attribute__((noreturn))
+#endif
+
 /* PostgreSQL 15 moved shared memory requests into a hook of their own. */
 #if PG_VERSION_NUM >= 150000
 #define OUTBOX_HAVE_SHMEM_REQUEST_HOOK 1

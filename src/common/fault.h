@@ -13,6 +13,7 @@
 #ifndef OUTBOX_FAULT_H
 #define OUTBOX_FAULT_H
 
+#include "compat.h"
 #include "outbox.h"
 
 typedef struct OutboxFault
@@ -27,6 +28,6 @@ extern bool outbox_fault(OutboxFault *fault, int sqlstate, const char *hint,
 						 const char *format, ...) pg_attribute_printf(4, 5);
 
 /* Raise it as an error. */
-extern void outbox_raise_fault(const OutboxFault *fault) pg_attribute_noreturn();
+pg_noreturn extern void outbox_raise_fault(const OutboxFault *fault);
 
 #endif							/* OUTBOX_FAULT_H */
