@@ -386,7 +386,7 @@ build_message(const pg_uuid_t *id, size_t *bytes)
 	message->headers = (const Jsonb *) string_at(&buf, headers);
 	message->payload = buf.data + payload;
 	message->payload_len = payload_len;
-	*bytes = buf.len;
+	*bytes = buf.maxlen;
 	return message;
 }
 

@@ -23,6 +23,9 @@
 #define MIN_READ_AHEAD 16
 #define MAX_READ_AHEAD 1000
 
+/* On a lane that sends batches, at most so many unless one batch takes more. */
+#define MAX_QUEUED_IN_BATCHES 5000
+
 /* Answers that wait for settlement count against their lane up to this many. */
 #define MAX_UNSETTLED 1000
 
@@ -239,6 +242,15 @@ outbox_lane_rescan(OutboxLane *lane)
 	outbox_lane_ready(lane);
 }
 
+/* How many deliveries the lane holds when it has read as far ahead as it should. */
+static int
+capacity(const OutboxLane *lane)
+{
+	int64		batches = (int64) lane->handler->concurrency * lane->handler->batch_size;
+
+	return Max(lane->target, Min(batches, Max(lane->handler->batch_size, MAX_QUEUED_IN_BATCHES)));
+}
+
 /* True if one of the lane's spans may be read now. */
 static bool
 has_readable_span(const OutboxLane *lane, TimestampTz now)
@@ -258,7 +270,7 @@ outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now)
 		return false;
 	if (!lane->more && lane->next_due > now && !has_readable_span(lane, now))
 		return false;
-	return lane->nqueued <= lane->target / 2 && outbox_lane_room(lane) > 0;
+	return lane->nqueued <= capacity(lane) / 2 && outbox_lane_room(lane) > 0;
 }
 
 int
@@ -268,7 +280,7 @@ outbox_lane_room(const OutboxLane *lane)
 		return 0;
 	if (deliveries_bytes > MAX_QUEUED_BYTES && lane->nqueued > 0)
 		return 0;
-	return Max(lane->target, lane->handler->concurrency * lane->handler->batch_size) - lane->nqueued;
+	return capacity(lane) - lane->nqueued;
 }
 
 /* A batch that is not full waits for more messages, but not for longer than its handler says. */

@@ -22,9 +22,13 @@
 #include "dispatch/lane.h"
 #include "dispatch/rescan.h"
 #include "guc.h"
+#include "stage/message_id.h"
 
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US (1 * USECS_PER_SEC)
+
+/* Ids that are further ahead of the clock than this are reported. */
+#define MAX_ID_LEAD_MS (60 * 1000)
 
 static TimestampTz next_rescan = DT_NOBEGIN;
 static bool incomplete = false; /* orphans were left for the next one */
@@ -70,6 +74,20 @@ cancel_orphans(int32 handler_id)
 	SPI_finish();
 }
 
+/* Ids follow the clock; one that jumped ahead and came back leaves them ahead of it, which is worth knowing. */
+static void
+check_id_clock(void)
+{
+	static bool warned = false;
+	int64		lead = outbox_message_id_lead();
+
+	if (lead > MAX_ID_LEAD_MS && !warned)
+		ereport(WARNING,
+				(errmsg("outbox message ids are %lld seconds ahead of the clock", (long long) (lead / 1000)),
+				 errdetail("The clock was ahead and has been set back. Ids keep increasing, but their times are wrong until the clock has caught up.")));
+	warned = lead > MAX_ID_LEAD_MS;
+}
+
 void
 outbox_rescan(TimestampTz now)
 {
@@ -77,6 +95,7 @@ outbox_rescan(TimestampTz now)
 	ListCell   *lc;
 	int32		handler_id = INT_MIN;
 
+	check_id_clock();
 	if (!outbox_fetch_begin())
 	{
 		next_rescan = now + LOCKED_RETRY_US;

@@ -141,20 +141,21 @@ make_request(OutboxLane *lane)
 	return request;
 }
 
+/* Write a request for n deliveries into request, which need not carry just those. */
 static void
-write_request(Outgoing *request)
+write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 {
 	OutboxHandler *handler = request->handler;
 	HttpExchange *exchange = &request->exchange;
-	OutboxRequestItem *items = palloc(sizeof(OutboxRequestItem) * request->n);
+	OutboxRequestItem *items = palloc(sizeof(OutboxRequestItem) * n);
 	MemoryContext oldcontext = MemoryContextSwitchTo(requests_context);
 
-	for (int i = 0; i < request->n; i++)
+	for (int i = 0; i < n; i++)
 	{
-		items[i].message = request->deliveries[i]->message;
-		items[i].attempt = request->deliveries[i]->attempts + 1;
+		items[i].message = deliveries[i]->message;
+		items[i].attempt = deliveries[i]->attempts + 1;
 	}
-	outbox_request_write(&request->written, handler->form, items, request->n, GetCurrentTimestamp());
+	outbox_request_write(&request->written, handler->form, items, n, GetCurrentTimestamp());
 	MemoryContextSwitchTo(oldcontext);
 	pfree(items);
 
@@ -166,6 +167,55 @@ write_request(Outgoing *request)
 	exchange->capture_limit = handler->form->batch ?
 		Max(outbox_max_response_capture, BATCH_CAPTURE) : outbox_max_response_capture;
 	exchange->owner = request;
+}
+
+/*
+ * The same, but an error comes back as its message (NULL: none).  What can
+ * fail here touches memory only, so no transaction is needed to recover.
+ */
+static char *
+try_write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+	char	   *volatile failure = NULL;
+
+	PG_TRY();
+	{
+		write_request(request, deliveries, n);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(oldcontext);
+		failure = CopyErrorData()->message;
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return failure;
+}
+
+/*
+ * A message that cannot be written (a character that UTF-8 does not have)
+ * can never be sent: it becomes a dead letter, and those that were to share
+ * its request go back to the front of the queue.
+ */
+static void
+bury_unwritable(Outgoing *request)
+{
+	for (int i = request->n - 1; i >= 0; i--)
+	{
+		OutboxDelivery *delivery = request->deliveries[i];
+		char	   *failure = try_write_request(request, &delivery, 1);
+
+		if (failure == NULL)
+		{
+			outbox_lane_requeue(request->lane, delivery);
+			continue;
+		}
+		delivery->verdict.state = OUTBOX_DEAD;
+		strlcpy(delivery->verdict.code, "unreadable", sizeof(delivery->verdict.code));
+		delivery->error = MemoryContextStrdup(requests_context, failure);
+		outbox_outcome_add(delivery);
+	}
 }
 
 /* The request is over: give everything but its deliveries back. */
@@ -209,7 +259,12 @@ outbox_send_lane(OutboxLane *lane, TimestampTz now)
 		outbox_rate_limit_take(&lane->rate, now);
 		if (outbox_breaker_sent(&lane->breaker))
 			outbox_lane_status_changed(lane);
-		write_request(request);
+		if (try_write_request(request, request->deliveries, request->n) != NULL)
+		{
+			bury_unwritable(request);
+			free_request(request);
+			continue;
+		}
 		if (!transport->submit(&request->exchange))
 		{
 			take_back(request);
