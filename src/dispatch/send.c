@@ -311,7 +311,7 @@ describe_failure(const HttpExchange *exchange)
 	else if (exchange->response_len > 0)
 		text = outbox_printable(exchange->response, Min(exchange->response_len, outbox_max_response_capture));
 	else
-		text = NULL;
+		text = psprintf("the receiver answered %d with an empty body", exchange->status);
 	MemoryContextSwitchTo(oldcontext);
 	return text;
 }
