@@ -178,6 +178,7 @@ highest_id(Relation heap, Relation index, const pg_uuid_t *below, pg_uuid_t *id)
 	/* SnapshotAny also keeps serializable transactions from locking the end of the index. */
 	scan = outbox_index_beginscan(heap, index, SnapshotAny, below ? 1 : 0);
 	scan->xs_want_itup = true;
+	scan->ignore_killed_tuples = false;
 	index_rescan(scan, below ? &key : NULL, below ? 1 : 0, NULL, 0);
 	while (!found && index_getnext_tid(scan, BackwardScanDirection) != NULL)
 	{

@@ -16,7 +16,7 @@ use warnings;
 use parent 'PostgreSQL::Test::Cluster';
 
 use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
+use PostgreSQL::Test::Utils qw(slurp_file);	# all of them would hide methods of the same name
 use Test::More;
 use Time::HiRes qw(usleep time);
 
