@@ -236,7 +236,7 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_chec
 COMMENT ON FUNCTION outbox._check_rules(jsonb) IS 'Internal: raise invalid_parameter_value, naming the rule and the field, unless this is an object of rules as outbox.create_handler() takes them';
 
 CREATE FUNCTION outbox._new_secret(kind text DEFAULT 'whsec') RETURNS text
-LANGUAGE c VOLATILE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_new_secret';
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_new_secret';
 COMMENT ON FUNCTION outbox._new_secret(text) IS 'Internal: a new random signing secret, kind whsec (HMAC-SHA256) or whsk (Ed25519)';
 
 CREATE FUNCTION outbox._public_key(secret text) RETURNS text
