@@ -50,7 +50,7 @@
 #include "guc.h"
 
 /* So many outcomes are settled without waiting for more. */
-#define SETTLE_BATCH 500
+#define SETTLE_BATCH 1000
 
 /* Lanes that one transaction reads. */
 #define MAX_LANES_PER_READ 64
@@ -203,6 +203,11 @@ empty_doorbell(TimestampTz now)
 		outbox_rescan_request();
 }
 
+/*
+ * A settlement costs a flush of WAL, during which nothing is sent, so
+ * outcomes are gathered while there is something else to do: requests that
+ * are out, or rows to read.
+ */
 static bool
 settlement_is_due(TimestampTz now)
 {
@@ -211,7 +216,7 @@ settlement_is_due(TimestampTz now)
 	if (outbox_outcomes_waiting() == 0)
 		return false;
 	return outbox_outcomes_waiting() >= SETTLE_BATCH ||
-		outbox_send_in_flight() == 0 ||
+		(outbox_send_in_flight() == 0 && nto_read == 0) ||
 		now - outbox_outcomes_oldest() >= outbox_settle_interval * 1000L;
 }
 
@@ -336,16 +341,19 @@ put_back_readers(void)
  * sees whatever it rang for.
  */
 static void
-settle_and_read(TimestampTz now)
+settle_and_read(bool settle, TimestampTz now)
 {
 	bool		locked = false;
 
 	begin_work();
-	outbox_lane_status_write();
-	if (!outbox_settle(now))
-		locked = true;
-	PopActiveSnapshot();
-	PushActiveSnapshot(GetTransactionSnapshot());
+	if (settle)
+	{
+		outbox_lane_status_write();
+		if (!outbox_settle(now))
+			locked = true;
+		PopActiveSnapshot();
+		PushActiveSnapshot(GetTransactionSnapshot());
+	}
 	if (!locked && nto_read > 0)
 	{
 		if (outbox_fetch_begin())
@@ -358,8 +366,11 @@ settle_and_read(TimestampTz now)
 			locked = true;
 	}
 	commit_work();
-	outbox_lane_status_finish();
-	outbox_settle_finish(now);
+	if (settle)
+	{
+		outbox_lane_status_finish();
+		outbox_settle_finish(now);
+	}
 	outbox_fetch_finish();
 	if (locked)
 	{
@@ -404,13 +415,15 @@ do_maintenance(TimestampTz now)
 static void
 do_database_work(TimestampTz now)
 {
+	bool		settle = settlement_is_due(now);
+
 	if (now < work_paused_until)
 		put_back_readers();
-	else if (settlement_is_due(now) || nto_read > 0)
+	else if (settle || nto_read > 0)
 	{
 		PG_TRY();
 		{
-			settle_and_read(now);
+			settle_and_read(settle, now);
 			succeed_work();
 		}
 		PG_CATCH();

@@ -27,7 +27,7 @@
 #define MAX_QUEUED_IN_BATCHES 5000
 
 /* Answers that wait for settlement count against their lane up to this many. */
-#define MAX_UNSETTLED 1000
+#define MAX_UNSETTLED 2000
 
 /* All unsent copies together. */
 #define MAX_QUEUED_BYTES (32 * 1024 * 1024)
