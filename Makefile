@@ -63,7 +63,7 @@ uninstall-http:
 UNIT_TESTS = $(patsubst %.c,%,$(sort $(wildcard test/unit/*_test.c)))
 include test/unit/unit.mk
 $(UNIT_TESTS): %: %.c test/unit/tap.h
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -lpgcommon -lpgport -lm
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
 
 # Modules that need a backend are tested through a library that test/t builds and loads.
 UNIT_MODULE = test/unit/server/outbox_unit$(DLSUFFIX)
@@ -82,12 +82,21 @@ FUZZ_POLICY = $(addprefix src/policy/,answer_headers.c batch_answer.c http_date.
 build/fuzz/receiver_fuzz: test/unit/fuzz/receiver_fuzz.c $(FUZZ_POLICY)
 	$(MKDIR_P) build/fuzz
 	$(FUZZ_CC) $(CPPFLAGS) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-		-o $@ $^ -L$(pkglibdir) -lpgcommon -lpgport -lm
+		-o $@ $^ -L$(pkglibdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
 fuzz-policy: build/fuzz/receiver_fuzz
 	$(MKDIR_P) build/fuzz/receiver_corpus
 	build/fuzz/receiver_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -print_final_stats=1 \
 		-dict=test/unit/fuzz/receiver.dict build/fuzz/receiver_corpus
-.PHONY: fuzz-policy
+
+# The parser of answers, under libFuzzer: make fuzz-http1 FUZZ_RUNS=10000000
+FUZZ_RUNS ?= 1000000
+build/fuzz/http1_fuzz: test/unit/fuzz/http1_fuzz.c test/unit/http1_record.h src/http/http1_parser.c src/http/http1_parser.h
+	$(MKDIR_P) build/fuzz
+	$(FUZZ_CC) -I$(srcdir)/src -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -o $@ $(filter %.c,$^)
+fuzz-http1: build/fuzz/http1_fuzz
+	$(MKDIR_P) build/fuzz/http1_corpus
+	build/fuzz/http1_fuzz -runs=$(FUZZ_RUNS) -max_len=2048 -artifact_prefix=build/fuzz/ -print_final_stats=1 -dict=test/unit/fuzz/http1.dict build/fuzz/http1_corpus
+.PHONY: fuzz-policy fuzz-http1
 
 # Headers are few: rebuild everything when one of them changes.
 $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)

@@ -20,6 +20,9 @@ static int	tap_ran = 0;
 static int	tap_failed = 0;
 
 /* One test point; the description is a printf format. Returns ok. */
+static int	tap_ok(int ok, const char *file, int line, const char *format,...)
+			__attribute__((format(printf, 4, 5)));
+
 static int
 tap_ok(int ok, const char *file, int line, const char *format,...)
 {
