@@ -20,6 +20,15 @@ outbox_clock_us(void)
 	return (int64_t) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* The earlier of two times, of which -1 is never. */
+static inline int64_t
+outbox_clock_earlier(int64_t a, int64_t b)
+{
+	if (a < 0)
+		return b;
+	return b >= 0 && b < a ? b : a;
+}
+
 /* Milliseconds from now, rounded up; 0 when it has passed, -1 for -1. */
 static inline long
 outbox_clock_ms_until(int64_t at)

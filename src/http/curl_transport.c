@@ -26,6 +26,7 @@
 #include "http/engine.h"
 #include "http/exchange.h"
 #include "http/factory.h"
+#include "http/list.h"
 
 /* Idle easy handles kept for a target, beyond which they are given back. */
 #define KEPT_TRANSFERS 64
@@ -48,8 +49,7 @@ typedef struct CurlTransfer
 	bool		in_headers;		/* of the final answer */
 	bool		switched;		/* the receiver answered 101 */
 	struct CurlTransfer *next;	/* among the idle ones of its target */
-	struct CurlTransfer *next_out;	/* among all that are out */
-	struct CurlTransfer *previous_out;
+	OutboxLink	out;			/* among all that are out */
 } CurlTransfer;
 
 typedef struct CurlTarget
@@ -62,7 +62,7 @@ typedef struct CurlTarget
 
 static OutboxEngine engine;
 static OutboxDeadlines deadlines;
-static CurlTransfer *out;
+static OutboxLink out = OUTBOX_LIST(out);
 
 /*
  * What libcurl calls
@@ -159,27 +159,6 @@ free_transfer(CurlTransfer *transfer)
 	free(transfer);
 }
 
-static void
-link_out(CurlTransfer *transfer)
-{
-	transfer->previous_out = NULL;
-	transfer->next_out = out;
-	if (out != NULL)
-		out->previous_out = transfer;
-	out = transfer;
-}
-
-static void
-unlink_out(CurlTransfer *transfer)
-{
-	if (transfer->previous_out != NULL)
-		transfer->previous_out->next_out = transfer->next_out;
-	else
-		out = transfer->next_out;
-	if (transfer->next_out != NULL)
-		transfer->next_out->previous_out = transfer->previous_out;
-}
-
 /* Take a transfer from libcurl and make it idle. */
 static void
 retire(CurlTransfer *transfer)
@@ -188,7 +167,7 @@ retire(CurlTransfer *transfer)
 
 	outbox_job_stop(&transfer->job);
 	outbox_deadline_clear(&deadlines, &transfer->deadline);
-	unlink_out(transfer);
+	outbox_list_remove(&transfer->out);
 	transfer->exchange = NULL;
 	if (target->nidle >= KEPT_TRANSFERS)
 	{
@@ -216,7 +195,14 @@ transfer_done(OutboxJob *job, CURLcode result)
 	exchange->resent = job->sends > 1;
 	if (curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects) == CURLE_OK)
 		exchange->reused = job->sends > 0 && connects == 0;
-	if (transfer->switched)
+
+	/* libcurl takes some answers for complete that never had a blank line or a proper status. */
+	if (failure == HTTP_ANSWERED && (transfer->in_headers || exchange->status == 0))
+	{
+		failure = HTTP_FAILED_BODY;
+		message = "the connection was closed within the headers of the answer";
+	}
+	else if (transfer->switched)
 		message = "the receiver switched to another protocol";
 	else if (failure != HTTP_ANSWERED)
 		message = outbox_job_message(job, failure, result);
@@ -396,7 +382,7 @@ curl_submit(HttpExchange *exchange)
 
 	outbox_exchange_begin(exchange);
 	if (target->broken || outbox_headers_are_broken(exchange->headers, exchange->nheaders))
-		return fail_at_once(exchange, "a request header holds a line break or has no name");
+		return fail_at_once(exchange, OUTBOX_BROKEN_HEADER);
 	transfer = ready_transfer(target, exchange, &problem);
 	if (transfer == NULL && problem != NULL)
 		return fail_at_once(exchange, problem);
@@ -411,15 +397,9 @@ curl_submit(HttpExchange *exchange)
 	transfer->in_headers = true;
 	transfer->switched = false;
 	exchange->transport_data = transfer;
-	link_out(transfer);
+	outbox_list_append(&out, &transfer->out);
 	outbox_deadline_set(&deadlines, &transfer->deadline, connect_deadline(exchange));
 	return true;
-}
-
-static CurlTransfer *
-transfer_of(OutboxDeadline *deadline)
-{
-	return (CurlTransfer *) ((char *) deadline - offsetof(CurlTransfer, deadline));
 }
 
 static void
@@ -446,7 +426,7 @@ outbox_curl_judge_timeouts(int64_t now)
 
 	while ((first = outbox_deadlines_first(&deadlines)) != NULL && first->at <= now)
 	{
-		CurlTransfer *transfer = transfer_of(first);
+		CurlTransfer *transfer = OUTBOX_LINKED(CurlTransfer, deadline, first);
 		int64_t		total = transfer->exchange->sent_us +
 			(int64_t) transfer->exchange->target->timeout_ms * 1000;
 
@@ -458,20 +438,12 @@ outbox_curl_judge_timeouts(int64_t now)
 	}
 }
 
-static int64_t
-earlier(int64_t a, int64_t b)
-{
-	if (a < 0)
-		return b;
-	return b >= 0 && b < a ? b : a;
-}
-
 int64_t
 outbox_curl_next_event(void)
 {
 	OutboxDeadline *first = outbox_deadlines_first(&deadlines);
 
-	return earlier(engine.timer_at, first != NULL ? first->at : -1);
+	return outbox_clock_earlier(engine.timer_at, first != NULL ? first->at : -1);
 }
 
 static long
@@ -501,9 +473,13 @@ curl_drive(void)
 void
 outbox_curl_hold_timeouts(bool hold)
 {
-	for (CurlTransfer *transfer = out; transfer != NULL; transfer = transfer->next_out)
+	for (OutboxLink *link = out.next; link != &out; link = link->next)
+	{
+		CurlTransfer *transfer = OUTBOX_LINKED(CurlTransfer, out, link);
+
 		if (transfer->job.sends == 0)
 			outbox_job_hold_timeout(&transfer->job, hold);
+	}
 }
 
 static void
@@ -551,7 +527,7 @@ curl_startup(const HttpTransportOptions *options)
 
 	if (problem != NULL)
 		return problem;
-	problem = outbox_engine_open(&engine);
+	problem = outbox_engine_open(&engine, true);
 	if (problem != NULL)
 		outbox_engine_shutdown();
 	return problem;
@@ -564,9 +540,9 @@ curl_shutdown(void)
 	 * Targets may be forgotten only while the transport runs, so whoever
 	 * shuts down with targets left has no further use for them.
 	 */
-	while (out != NULL)
+	while (!outbox_list_is_empty(&out))
 	{
-		CurlTransfer *transfer = out;
+		CurlTransfer *transfer = OUTBOX_LINKED(CurlTransfer, out, out.next);
 		HttpExchange *exchange = transfer->exchange;
 
 		retire(transfer);

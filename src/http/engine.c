@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "http/clock.h"
+#include "http/exchange.h"
 
 /* Descriptors that a lookup takes for a moment: libcurl's pair, and the resolver's own two. */
 #define LOOKUP_DESCRIPTORS 4
@@ -42,6 +43,7 @@
 typedef struct OpenSocket
 {
 	bool		open;
+	bool		adopted;		/* libcurl may not close it */
 	ino_t		inode;			/* which socket it is, should libcurl close it without a word */
 	const HttpTarget *target;	/* who opened it, until forgotten */
 } OpenSocket;
@@ -154,6 +156,7 @@ note_socket(int fd, const HttpTarget *target)
 		return false;
 	forget_socket(fd);
 	shared.sockets[fd].open = true;
+	shared.sockets[fd].adopted = false;
 	shared.sockets[fd].inode = st.st_ino;
 	shared.sockets[fd].target = target;
 	shared.nopen++;
@@ -182,6 +185,21 @@ return_reserved(OutboxJob *job)
 {
 	shared.reserved -= job->reserved;
 	job->reserved = 0;
+}
+
+void
+outbox_engine_adopt(int fd)
+{
+	if (fd < shared.nsockets)
+		shared.sockets[fd].adopted = true;
+}
+
+void
+outbox_engine_close_socket(int fd)
+{
+	forget_socket(fd);
+	outbox_poller_closed(fd);
+	close(fd);
 }
 
 int
@@ -247,9 +265,14 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 static int
 close_socket(void *arg, curl_socket_t fd)
 {
-	forget_socket(fd);
-	outbox_poller_closed(fd);
-	return close(fd);
+	OutboxPolled *owner = outbox_poller_owner(fd);
+
+	if (fd < shared.nsockets && shared.sockets[fd].open && shared.sockets[fd].adopted)
+		return 0;
+	if (owner != NULL && owner->closed != NULL)
+		owner->closed(owner, fd);
+	outbox_engine_close_socket(fd);
+	return 0;
 }
 
 static int
@@ -382,16 +405,19 @@ apply_limits(OutboxEngine *engine)
 {
 	long		connections = outbox_engine_capacity();
 
+	if (!engine->pools)
+		return;
 	curl_multi_setopt(engine->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, connections);
 	curl_multi_setopt(engine->multi, CURLMOPT_MAXCONNECTS, connections);
 }
 
 const char *
-outbox_engine_open(OutboxEngine *engine)
+outbox_engine_open(OutboxEngine *engine, bool pools)
 {
 	int			place = shared.engines[0] == NULL ? 0 : 1;
 
 	engine->polled.ready = sockets_ready;
+	engine->pools = pools;
 	engine->timer_at = -1;
 	engine->multi = curl_multi_init();
 	if (engine->multi == NULL)
@@ -663,15 +689,20 @@ outbox_job_hold_timeout(OutboxJob *job, bool hold)
 					 hold ? NO_TIMEOUT : job->target->connect_timeout_ms);
 }
 
-/* A lookup that failed because it could not open its own descriptors. */
+/* A lookup fails when it cannot open its own descriptors, and says nothing of the reason. */
 static bool
 descriptors_are_out(void)
 {
-	int			fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int			fds[LOOKUP_DESCRIPTORS];
+	int			n = 0;
+	bool		out;
 
-	if (fd >= 0)
-		close(fd);
-	return fd < 0 && (errno == EMFILE || errno == ENFILE);
+	while (n < LOOKUP_DESCRIPTORS && (fds[n] = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) >= 0)
+		n++;
+	out = n < LOOKUP_DESCRIPTORS && (errno == EMFILE || errno == ENFILE);
+	while (n > 0)
+		close(fds[--n]);
+	return out;
 }
 
 HttpFailure
@@ -754,7 +785,7 @@ const char *
 outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result)
 {
 	if (failure == HTTP_FAILED_BLOCKED)
-		return "the address is in a blocked network";
+		return OUTBOX_BLOCKED_ADDRESS;
 	if (failure == HTTP_NOT_SENT)
 		return "no file descriptor was free";
 	if (result == CURLE_ABORTED_BY_CALLBACK)

@@ -29,6 +29,7 @@ typedef struct OutboxEngine
 {
 	OutboxPolled polled;		/* first: libcurl's sockets in the poller */
 	CURLM	   *multi;
+	bool		pools;
 	int64_t		timer_at;		/* when libcurl wants to be called, -1: never */
 } OutboxEngine;
 
@@ -52,8 +53,8 @@ extern const char *outbox_engine_startup(const HttpTransportOptions *options);
 extern void outbox_engine_configure(const HttpTransportOptions *options);
 extern void outbox_engine_shutdown(void);
 
-/* Open and close one multi handle.  NULL or a static message. */
-extern const char *outbox_engine_open(OutboxEngine *engine);
+/* Open and close one multi handle.  pools: it keeps connections, and bounds them.  NULL or a static message. */
+extern const char *outbox_engine_open(OutboxEngine *engine, bool pools);
 extern void outbox_engine_close(OutboxEngine *engine);
 
 /* How many exchanges may be out at once, whatever each of them needs. */
@@ -96,6 +97,10 @@ extern void outbox_engine_reap(OutboxEngine *engine);
 
 /* Have libcurl judge no connect timeout of a job until it is let again. */
 extern void outbox_job_hold_timeout(OutboxJob *job, bool hold);
+
+/* Take an open socket over from libcurl, which is about to close it; and close it. */
+extern void outbox_engine_adopt(int fd);
+extern void outbox_engine_close_socket(int fd);
 
 /* Close the connections that a target opened and nobody uses. */
 extern void outbox_engine_forget(const HttpTarget *target);

@@ -261,6 +261,8 @@ outbox_header_is_sendable(const char *line)
 			return !is_named(line, "content-length") && !is_named(line, "connection");
 		case 'e':
 			return !is_named(line, "expect");
+		case 'h':
+			return !is_named(line, "host");
 		case 'k':
 			return !is_named(line, "keep-alive");
 		case 'p':

@@ -58,6 +58,10 @@ extern void outbox_exchange_reset(void);
  */
 extern bool outbox_header_is_sendable(const char *line);
 
+/* What the caller reads of requests that never left, whichever transport refused them. */
+#define OUTBOX_BROKEN_HEADER "a request header holds a line break or has no name"
+#define OUTBOX_BLOCKED_ADDRESS "the address is in a blocked network"
+
 /* Does one of the lines hold a line break, or no name? */
 extern bool outbox_headers_are_broken(const char **lines, int nlines);
 

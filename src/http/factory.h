@@ -16,6 +16,9 @@
 /* Ordinary libcurl transfers. */
 extern const HttpTransport outbox_curl_transport;
 
+/* HTTP/1.1 spoken here on connections that libcurl opens; the rest by the one above. */
+extern const HttpTransport outbox_fast_transport;
+
 /* "curl" or "fast"; NULL for a name nobody has. */
 extern const HttpTransport *outbox_http_find_transport(const char *name);
 

@@ -162,6 +162,12 @@ outbox_poller_wanted(int fd)
 	return fd < nwatched && watched[fd].wanted != 0;
 }
 
+OutboxPolled *
+outbox_poller_owner(int fd)
+{
+	return fd < nwatched ? watched[fd].owner : NULL;
+}
+
 bool
 outbox_poller_registered(int fd)
 {

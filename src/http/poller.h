@@ -25,6 +25,9 @@
 typedef struct OutboxPolled
 {
 	void		(*ready) (struct OutboxPolled *owner, int fd, unsigned events);
+
+	/* Somebody else closes it; NULL if that needs no answer.  From within libcurl. */
+	void		(*closed) (struct OutboxPolled *owner, int fd);
 } OutboxPolled;
 
 /* NULL, or a static message that says what failed. */
@@ -54,6 +57,9 @@ extern void outbox_poller_rest(int fd);
 
 /* Is somebody waiting for it? */
 extern bool outbox_poller_wanted(int fd);
+
+/* Who is told of it, or NULL. */
+extern OutboxPolled *outbox_poller_owner(int fd);
 
 /* Does the kernel watch it already? */
 extern bool outbox_poller_registered(int fd);

@@ -1,0 +1,734 @@
+/*-------------------------------------------------------------------------
+ *
+ * fast_connection.c
+ *		One connection of the transport "fast"; see fast_connection.h.
+ *
+ * In the steady state an exchange costs one sendmsg, one recv and its share
+ * of an epoll_wait: the socket stays registered, nothing is allocated, and an
+ * answer that comes in one piece is read without a second call.
+ *
+ * A receiver may close a connection that rests at any time.  That shows as an
+ * event, or when a connection that has rested for a while is looked at before
+ * it is used.  Where it shows only after the request was written, and before
+ * a byte of an answer came, the request goes out once more on a new
+ * connection, and the exchange says so.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "http/fast_connection.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "http/clock.h"
+
+/* Rests shorter than this are trusted: an end would be in the poller's next events. */
+#define TRUSTED_REST_US 5000
+
+/* Rests longer than this are ended by us, when there is an occasion. */
+#define LONGEST_REST_US (90 * INT64_C(1000000))
+
+/* Closed connections whose memory a target keeps. */
+#define KEPT_SPARES 8
+
+/* Bodies up to this size are sent in one TLS record with their head. */
+#define JOINED_BODY 8192
+
+/* Bytes read at once, and how often before the next connection has its turn. */
+#define READ_SIZE 65536
+#define READ_ROUNDS 16
+
+/* How old a connection may get by libcurl's reckoning, in seconds: any age. */
+#define ANY_AGE (10 * 365 * 24 * 3600L)
+
+typedef enum Phase
+{
+	OPENING,					/* libcurl is at work */
+	BUSY,						/* carries an exchange */
+	RESTING,
+	SPARE						/* closed */
+} Phase;
+
+typedef struct Connection
+{
+	OutboxJob	job;			/* first: opens it, and is it as long as it lives under TLS */
+	OutboxPolled polled;
+	OutboxDeadline deadline;
+	OutboxLink	all;			/* among all but the spare ones */
+	OutboxLink	resting;		/* among the resting ones of every target, or nowhere */
+	OutboxLink	of_target;		/* among the resting or the spare ones of its target */
+	FastTarget *target;
+	HttpExchange *exchange;		/* NULL: RESTING or SPARE */
+	Phase		phase;
+	int			fd;
+	bool		used;			/* has carried an exchange */
+	bool		cut;			/* its request could not be written whole */
+	bool		gone;			/* libcurl found it dead and closed it */
+	bool		second;			/* carries an exchange that was sent before on another one */
+	int64_t		rests_since;
+	Http1Buffer out;			/* the head, and the body where it is joined */
+	size_t		out_done;
+	size_t		body_len;		/* of the body that is not joined */
+	size_t		body_done;
+	Http1Parser parser;
+	struct sockaddr_storage peer;
+	socklen_t	peer_len;
+} Connection;
+
+/* What an attempt to read or write came to, when it was no number of bytes. */
+#define IO_AGAIN (-1)
+#define IO_DEAD (-2)
+
+static OutboxEngine engine;
+static OutboxDeadlines deadlines;
+static OutboxLink all = OUTBOX_LIST(all);
+static OutboxLink resting = OUTBOX_LIST(resting);	/* longest first */
+static int	nconnections;
+static char read_buffer[READ_SIZE];
+
+static bool open_connection(FastTarget *target, HttpExchange *exchange, int descriptors, bool second);
+
+/*
+ * Sockets
+ */
+
+static ssize_t
+io_result(ssize_t n)
+{
+	if (n >= 0)
+		return n;
+	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? IO_AGAIN : IO_DEAD;
+}
+
+static ssize_t
+curl_io_result(CURLcode result, size_t n)
+{
+	if (result == CURLE_OK)
+		return (ssize_t) n;
+	return result == CURLE_AGAIN ? IO_AGAIN : IO_DEAD;
+}
+
+static ssize_t
+receive(Connection *connection)
+{
+	size_t		n = 0;
+
+	if (!connection->target->tls)
+		return io_result(recv(connection->fd, read_buffer, READ_SIZE, 0));
+	return curl_io_result(curl_easy_recv(connection->job.easy, read_buffer, READ_SIZE, &n), n);
+}
+
+/* Write some of what is left of the request. */
+static ssize_t
+transmit(Connection *connection)
+{
+	const char *head = connection->out.data + connection->out_done;
+	size_t		head_len = connection->out.len - connection->out_done;
+	const char *body = connection->exchange->body + connection->body_done;
+	size_t		body_len = connection->body_len - connection->body_done;
+	size_t		n = 0;
+
+	if (connection->target->tls)
+	{
+		if (head_len > 0)
+			return curl_io_result(curl_easy_send(connection->job.easy, head, head_len, &n), n);
+		return curl_io_result(curl_easy_send(connection->job.easy, body, body_len, &n), n);
+	}
+	else
+	{
+		struct iovec parts[2] = {
+			{.iov_base = (char *) head,.iov_len = head_len},
+			{.iov_base = (char *) body,.iov_len = body_len}
+		};
+		struct msghdr message = {.msg_iov = parts,.msg_iovlen = body_len > 0 ? 2 : 1};
+
+		return io_result(sendmsg(connection->fd, &message, MSG_NOSIGNAL));
+	}
+}
+
+static bool
+is_written(const Connection *connection)
+{
+	return connection->out_done == connection->out.len && connection->body_done == connection->body_len;
+}
+
+static void
+free_connection(Connection *connection)
+{
+	outbox_job_free(&connection->job);
+	outbox_http1_free(&connection->out);
+	free(connection);
+}
+
+static void
+close_connection(Connection *connection)
+{
+	FastTarget *target = connection->target;
+
+	if (connection->phase == OPENING || target->tls)
+		outbox_job_stop(&connection->job);
+	else
+		outbox_engine_close_socket(connection->fd);
+	connection->fd = -1;
+	outbox_deadline_clear(&deadlines, &connection->deadline);
+	outbox_list_remove(&connection->all);
+	outbox_list_remove(&connection->resting);
+	outbox_list_remove(&connection->of_target);
+	connection->phase = SPARE;
+	connection->exchange = NULL;
+	nconnections--;
+	target->nconnections--;
+	if (target->nspare < KEPT_SPARES)
+	{
+		outbox_list_append(&target->spare, &connection->of_target);
+		target->nspare++;
+		return;
+	}
+	free_connection(connection);
+}
+
+/*
+ * Ends of exchanges
+ */
+
+static void
+let_rest(Connection *connection)
+{
+	FastTarget *target = connection->target;
+	int			most = target->target->max_connections;
+
+	connection->phase = RESTING;
+	connection->rests_since = connection->exchange->done_us;
+	connection->exchange = NULL;
+	connection->used = true;
+	outbox_deadline_clear(&deadlines, &connection->deadline);
+	outbox_list_append(&target->resting, &connection->of_target);
+	outbox_list_append(&resting, &connection->resting);
+	if (most > 0 && target->nconnections > most)
+		close_connection(connection);
+}
+
+/* The exchange is over and the connection with it. */
+static void
+fail(Connection *connection, HttpFailure failure, const char *message)
+{
+	outbox_exchange_finish(connection->exchange, failure, message);
+	close_connection(connection);
+}
+
+static void
+answered(Connection *connection, bool more_came)
+{
+	outbox_exchange_finish(connection->exchange, HTTP_ANSWERED, NULL);
+	if (connection->parser.reusable && is_written(connection) && !connection->cut && !more_came)
+		let_rest(connection);
+	else
+		close_connection(connection);
+}
+
+/*
+ * The connection ended before the exchange did.  One that had rested may
+ * have been closed by the receiver meanwhile: if it said nothing at all, the
+ * request goes out again, once, because a new connection has not rested.
+ */
+static void
+connection_lost(Connection *connection, const char *error)
+{
+	FastTarget *target = connection->target;
+	HttpExchange *exchange = connection->exchange;
+	bool		sent = connection->out_done > 0;
+
+	if (connection->parser.started)
+	{
+		fail(connection, HTTP_FAILED_BODY, error);
+		return;
+	}
+	if (!connection->used)
+	{
+		fail(connection, HTTP_FAILED_CONNECT, error);
+		return;
+	}
+	close_connection(connection);
+	if (!open_connection(target, exchange, 1, sent))
+		outbox_exchange_finish(exchange, sent ? HTTP_FAILED_CONNECT : HTTP_NOT_SENT,
+							   "a kept connection was closed, and no other could be opened");
+}
+
+/*
+ * Reading
+ */
+
+static void
+status_came(void *arg, int status)
+{
+	Connection *connection = arg;
+
+	connection->exchange->status = status;
+}
+
+static void
+header_came(void *arg, const char *name, size_t name_len, const char *value, size_t value_len)
+{
+	Connection *connection = arg;
+
+	outbox_exchange_header(connection->exchange, name, name_len, value, value_len);
+}
+
+static void
+body_came(void *arg, const char *data, size_t len)
+{
+	Connection *connection = arg;
+
+	outbox_exchange_body(connection->exchange, data, len);
+}
+
+static const Http1Sink sink = {status_came, header_came, body_came};
+
+/* Read what is there.  The exchange may be over afterwards, and the connection gone. */
+static void
+read_answer(Connection *connection)
+{
+	for (int round = 0; round < READ_ROUNDS; round++)
+	{
+		ssize_t		n = receive(connection);
+		size_t		used;
+
+		if (n == IO_AGAIN)
+			return;
+		if (n == IO_DEAD)
+		{
+			connection_lost(connection, "the connection was reset");
+			return;
+		}
+		if (n == 0)
+		{
+			if (outbox_http1_eof(&connection->parser) == HTTP1_DONE)
+				answered(connection, false);
+			else
+				connection_lost(connection, connection->parser.error);
+			return;
+		}
+		switch (outbox_http1_feed(&connection->parser, read_buffer, n, &used, &sink, connection))
+		{
+			case HTTP1_DONE:
+				answered(connection, used < (size_t) n);
+				return;
+			case HTTP1_BAD:
+				fail(connection, HTTP_FAILED_BODY, connection->parser.error);
+				return;
+			case HTTP1_MORE:
+				break;
+		}
+
+		/* A plain socket is empty now; TLS may hold back what it has decoded. */
+		if (n < READ_SIZE && !connection->target->tls)
+			return;
+	}
+}
+
+/*
+ * Writing
+ */
+
+/* Write what the socket takes. False: the exchange is over or elsewhere. */
+static bool
+write_request(Connection *connection)
+{
+	while (!is_written(connection))
+	{
+		ssize_t		n = transmit(connection);
+		size_t		of_head = connection->out.len - connection->out_done;
+
+		if (n == IO_AGAIN)
+		{
+			outbox_poller_want(connection->fd, OUTBOX_POLL_IN | OUTBOX_POLL_OUT, &connection->polled);
+			return true;
+		}
+		if (n == IO_DEAD)
+		{
+			/* Some answer before they have read everything, and close. */
+			connection->cut = true;
+			connection->out.len = connection->out_done;
+			connection->body_len = connection->body_done;
+			break;
+		}
+		if (connection->second)
+			connection->exchange->resent = true;
+		if ((size_t) n < of_head)
+			of_head = n;
+		connection->out_done += of_head;
+		connection->body_done += n - of_head;
+	}
+	outbox_poller_want(connection->fd, OUTBOX_POLL_IN, &connection->polled);
+	if (!connection->cut)
+		return true;
+	read_answer(connection);
+	return false;
+}
+
+/* The connection is open and nothing else is on it: send. */
+static void
+send_request(Connection *connection)
+{
+	FastTarget *target = connection->target;
+	HttpExchange *exchange = connection->exchange;
+	Http1Buffer *out = &connection->out;
+	bool		joined = target->tls && exchange->body_len <= JOINED_BODY;
+
+	outbox_http1_start(&connection->parser);
+	connection->phase = BUSY;
+	connection->cut = false;
+	connection->out_done = 0;
+	connection->body_done = 0;
+	connection->body_len = joined ? 0 : exchange->body_len;
+	exchange->reused = connection->used;
+	if (!outbox_http1_write_head(out, &target->shared, exchange) ||
+		(joined && !outbox_http1_reserve(out, exchange->body_len)))
+	{
+		fail(connection, HTTP_NOT_SENT, "out of memory");
+		return;
+	}
+	if (joined && exchange->body_len > 0)
+		outbox_http1_append(out, exchange->body, exchange->body_len);
+	outbox_deadline_set(&deadlines, &connection->deadline,
+						exchange->sent_us + (int64_t) exchange->target->timeout_ms * 1000);
+	write_request(connection);
+}
+
+/*
+ * Opening
+ */
+
+/* libcurl has connected, or given up. */
+static void
+opened(OutboxJob *job, CURLcode result)
+{
+	Connection *connection = (Connection *) job;
+	HttpFailure failure = outbox_job_failure(job, result, false);
+	curl_socket_t fd = CURL_SOCKET_BAD;
+
+	if (failure != HTTP_ANSWERED)
+	{
+		fail(connection, failure, outbox_job_message(job, failure, result));
+		return;
+	}
+	connection->target->state.reached = true;
+	if (curl_easy_getinfo(job->easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK || fd == CURL_SOCKET_BAD)
+	{
+		fail(connection, HTTP_NOT_SENT, "the connection was closed before it was used");
+		return;
+	}
+	if (!connection->target->tls)
+	{
+		outbox_engine_adopt(fd);
+		outbox_job_stop(job);
+	}
+	connection->phase = BUSY;
+	connection->fd = fd;
+	connection->peer_len = sizeof(connection->peer);
+	if (getpeername(fd, (struct sockaddr *) &connection->peer, &connection->peer_len) < 0)
+		connection->peer_len = 0;
+	if (outbox_poller_want(fd, OUTBOX_POLL_IN, &connection->polled))
+		send_request(connection);
+	else
+		fail(connection, HTTP_NOT_SENT, "out of memory");
+}
+
+/* A resting connection has something to say: as a rule that it has ended. */
+static bool
+is_still_alive(Connection *connection)
+{
+	char		byte;
+	ssize_t		n;
+
+	if (connection->gone)
+		return false;
+	n = io_result(recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT));
+	if (n == IO_AGAIN)
+		return true;
+
+	/* Under TLS it may be a new ticket, which is none of our business. */
+	return n > 0 && connection->target->tls && receive(connection) == IO_AGAIN;
+}
+
+static void
+socket_ready(OutboxPolled *polled, int fd, unsigned events)
+{
+	Connection *connection = OUTBOX_LINKED(Connection, polled, polled);
+
+	if (connection->phase == RESTING)
+	{
+		if (!is_still_alive(connection))
+			close_connection(connection);
+		return;
+	}
+	if ((events & OUTBOX_POLL_OUT) && !write_request(connection))
+		return;
+	if (events & OUTBOX_POLL_IN)
+		read_answer(connection);
+}
+
+/*
+ * libcurl, about to open another connection, found this one dead and closes
+ * it.  What follows from that has to wait until it is done with that.
+ */
+static void
+socket_closed(OutboxPolled *polled, int fd)
+{
+	Connection *connection = OUTBOX_LINKED(Connection, polled, polled);
+
+	connection->gone = true;
+	if (connection->phase == BUSY)
+		outbox_deadline_set(&deadlines, &connection->deadline, 0);
+}
+
+/* A closed connection to use again, or a new one. */
+static Connection *
+unused_connection(FastTarget *target)
+{
+	Connection *connection;
+
+	if (target->nspare > 0)
+	{
+		connection = OUTBOX_LINKED(Connection, of_target, target->spare.next);
+		outbox_list_remove(&connection->of_target);
+		target->nspare--;
+		return connection;
+	}
+	connection = calloc(1, sizeof(Connection));
+	if (connection == NULL)
+		return NULL;
+	connection->target = target;
+	connection->job.done = opened;
+	connection->polled.ready = socket_ready;
+	connection->polled.closed = socket_closed;
+	outbox_list_init(&connection->all);
+	outbox_list_init(&connection->resting);
+	outbox_list_init(&connection->of_target);
+	return connection;
+}
+
+static bool
+prepare(Connection *connection)
+{
+	CURL	   *easy;
+
+	if (!outbox_job_prepare(&connection->job, connection->target->target))
+		return false;
+	easy = connection->job.easy;
+	return curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L) == CURLE_OK &&
+		curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, ANY_AGE) == CURLE_OK;
+}
+
+/* Have libcurl open a connection for an exchange.  second: it has been sent on another one. */
+static bool
+open_connection(FastTarget *target, HttpExchange *exchange, int descriptors, bool second)
+{
+	Connection *connection;
+	int64_t		now = outbox_clock_us();
+	int64_t		connected_at,
+				answered_at;
+
+	if (!outbox_engine_admits(descriptors) || !outbox_deadlines_reserve(&deadlines))
+		return false;
+	connection = unused_connection(target);
+	if (connection == NULL)
+		return false;
+	if (!prepare(connection) || !outbox_job_start(&engine, &connection->job, descriptors))
+	{
+		free_connection(connection);
+		return false;
+	}
+	connection->phase = OPENING;
+	connection->exchange = exchange;
+	connection->fd = -1;
+	connection->used = false;
+	connection->gone = false;
+	connection->second = second;
+	connection->parser.started = false;
+	exchange->transport_data = connection;
+	outbox_list_append(&all, &connection->all);
+	nconnections++;
+	target->nconnections++;
+	connected_at = now + (int64_t) target->target->connect_timeout_ms * 1000;
+	answered_at = exchange->sent_us + (int64_t) target->target->timeout_ms * 1000;
+	outbox_deadline_set(&deadlines, &connection->deadline,
+						connected_at < answered_at ? connected_at : answered_at);
+	return true;
+}
+
+bool
+outbox_fast_connect(FastTarget *target, HttpExchange *exchange, int descriptors)
+{
+	return open_connection(target, exchange, descriptors, false);
+}
+
+/*
+ * Resting connections
+ */
+
+bool
+outbox_fast_has_resting(const FastTarget *target)
+{
+	return !outbox_list_is_empty(&target->resting);
+}
+
+FastReuse
+outbox_fast_reuse(FastTarget *target, HttpExchange *exchange)
+{
+	while (!outbox_list_is_empty(&target->resting))
+	{
+		/* The one used last is the most likely to be alive. */
+		Connection *connection = OUTBOX_LINKED(Connection, of_target, target->resting.previous);
+
+		if (connection->gone ||
+			(exchange->sent_us - connection->rests_since > TRUSTED_REST_US && !is_still_alive(connection)))
+		{
+			close_connection(connection);
+			continue;
+		}
+		if (connection->peer_len > 0 && outbox_engine_refuses(&connection->peer, connection->peer_len))
+		{
+			close_connection(connection);
+			return FAST_REFUSED;
+		}
+		if (!outbox_deadlines_reserve(&deadlines))
+			return FAST_NONE_RESTING;
+		outbox_list_remove(&connection->resting);
+		outbox_list_remove(&connection->of_target);
+		connection->exchange = exchange;
+		connection->second = false;
+		exchange->transport_data = connection;
+		send_request(connection);
+		return FAST_TAKEN;
+	}
+	return FAST_NONE_RESTING;
+}
+
+bool
+outbox_fast_close_oldest(void)
+{
+	if (outbox_list_is_empty(&resting))
+		return false;
+	close_connection(OUTBOX_LINKED(Connection, resting, resting.next));
+	return true;
+}
+
+void
+outbox_fast_cancel(HttpExchange *exchange)
+{
+	close_connection(exchange->transport_data);
+}
+
+void
+outbox_fast_close_target(FastTarget *target)
+{
+	while (!outbox_list_is_empty(&target->resting))
+		close_connection(OUTBOX_LINKED(Connection, of_target, target->resting.next));
+	while (!outbox_list_is_empty(&target->spare))
+	{
+		Connection *connection = OUTBOX_LINKED(Connection, of_target, target->spare.next);
+
+		outbox_list_remove(&connection->of_target);
+		free_connection(connection);
+	}
+	target->nspare = 0;
+}
+
+/*
+ * Time
+ */
+
+static void
+time_out(Connection *connection)
+{
+	HttpExchange *exchange = connection->exchange;
+	char		message[HTTP_ERROR_LEN];
+
+	if (connection->phase == OPENING)
+		snprintf(message, sizeof(message), "no connection within %ld ms",
+				 (long) ((connection->deadline.at - exchange->sent_us) / 1000));
+	else
+		snprintf(message, sizeof(message), "no complete answer within %ld ms", exchange->target->timeout_ms);
+	fail(connection, HTTP_FAILED_TIMEOUT, message);
+}
+
+void
+outbox_fast_judge_timeouts(int64_t now)
+{
+	OutboxDeadline *first;
+
+	while ((first = outbox_deadlines_first(&deadlines)) != NULL && first->at <= now)
+	{
+		Connection *connection = OUTBOX_LINKED(Connection, deadline, first);
+
+		if (connection->gone)
+			connection_lost(connection, "the connection was closed before an answer");
+		else
+			time_out(connection);
+	}
+	while (!outbox_list_is_empty(&resting) &&
+		   now - OUTBOX_LINKED(Connection, resting, resting.next)->rests_since > LONGEST_REST_US)
+		outbox_fast_close_oldest();
+}
+
+int64_t
+outbox_fast_next_event(void)
+{
+	OutboxDeadline *first = outbox_deadlines_first(&deadlines);
+
+	return outbox_clock_earlier(engine.timer_at, first != NULL ? first->at : -1);
+}
+
+void
+outbox_fast_run_timer(int64_t now)
+{
+	outbox_engine_run_timer(&engine, now);
+}
+
+void
+outbox_fast_hold_timeouts(bool hold)
+{
+	for (OutboxLink *link = all.next; link != &all; link = link->next)
+	{
+		Connection *connection = OUTBOX_LINKED(Connection, all, link);
+
+		if (connection->phase == OPENING)
+			outbox_job_hold_timeout(&connection->job, hold);
+	}
+}
+
+int
+outbox_fast_connections(void)
+{
+	return nconnections;
+}
+
+/*
+ * Start and end
+ */
+
+const char *
+outbox_fast_open(void)
+{
+	return outbox_engine_open(&engine, false);
+}
+
+void
+outbox_fast_close(void)
+{
+	while (!outbox_list_is_empty(&all))
+	{
+		Connection *connection = OUTBOX_LINKED(Connection, all, all.next);
+		HttpExchange *exchange = connection->exchange;
+
+		close_connection(connection);
+		if (exchange != NULL)
+			outbox_exchange_abandon(exchange);
+	}
+	outbox_engine_close(&engine);
+	outbox_deadlines_free(&deadlines);
+}
