@@ -6,3 +6,7 @@ test/unit/networks_test: src/policy/networks.o
 test/unit/batch_answer_test: src/policy/batch_answer.o src/policy/answer_headers.o src/policy/http_date.o
 test/unit/topic_test: src/stage/topic.o src/handler/url.o
 test/unit/http1_parser_test: src/http/http1_parser.o
+
+# The transports are tested whole, with threads for the receiver.
+test/unit/transport_test: test/unit/transport_harness.h test/unit/hostile_server.h $(filter-out src/http/module.o,$(HTTP_OBJS))
+test/unit/transport_test: UNIT_LIBS = $(CURL_FLAGS) -lpthread -ldl

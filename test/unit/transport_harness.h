@@ -1,0 +1,180 @@
+/*-------------------------------------------------------------------------
+ *
+ * transport_harness.h
+ *		Drives a transport as the dispatcher does, for the transports' tests.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_TRANSPORT_HARNESS_H
+#define OUTBOX_TRANSPORT_HARNESS_H
+
+#include "http/factory.h"
+#include "hostile_server.h"
+#include "tap.h"
+
+/* An exchange with its own target. */
+typedef struct Call
+{
+	HttpExchange exchange;
+	HttpTarget	target;
+	char		url[256];
+	const char *headers[2];
+	bool		done;
+} Call;
+
+static const HttpTransport *transport;
+static int	server_port;
+
+/* The longest that one call of drive() or catch_up() took, in ms. */
+static int64_t longest_drive;
+
+static bool
+is_fast(void)
+{
+	return strcmp(transport->name, "fast") == 0;
+}
+
+/* A call to a path of the server, with body "{}" and a generous timeout. */
+static void
+set_up_url(Call *call, const char *url)
+{
+	memset(call, 0, sizeof(*call));
+	snprintf(call->url, sizeof(call->url), "%s", url);
+	call->headers[0] = "content-type: application/json";
+	call->headers[1] = "webhook-id: 1";
+	call->target.url = call->url;
+	call->target.timeout_ms = 10000;
+	call->target.connect_timeout_ms = 5000;
+	call->target.http_version = 11;
+	call->target.max_connections = 100;
+	call->exchange.target = &call->target;
+	call->exchange.headers = call->headers;
+	call->exchange.nheaders = 2;
+	call->exchange.body = "{}";
+	call->exchange.body_len = 2;
+	call->exchange.capture_limit = 1024;
+	call->exchange.owner = call;
+}
+
+static void
+set_up(Call *call, const char *path)
+{
+	char		url[256];
+
+	snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", server_port, path);
+	set_up_url(call, url);
+}
+
+static void
+timed_drive(void (*drive) (void))
+{
+	int64_t		begin = now_ms();
+
+	drive();
+	if (now_ms() - begin > longest_drive)
+		longest_drive = now_ms() - begin;
+}
+
+/* One turn of the loop: wait, at most so long, then drive. */
+static void
+turn(int most_ms)
+{
+	struct pollfd fd = {.fd = transport->fd(),.events = POLLIN};
+	long		timeout = transport->timeout();
+
+	poll(&fd, 1, timeout >= 0 && timeout < most_ms ? (int) timeout : most_ms);
+	timed_drive(transport->drive);
+}
+
+/* Loop until n more exchanges are done, or for twenty seconds.  Returns how many were. */
+static int
+run(int n)
+{
+	int64_t		end = now_ms() + 20000;
+	int			ndone = 0;
+
+	for (;;)
+	{
+		HttpExchange *exchange;
+
+		while ((exchange = transport->next_done()) != NULL)
+		{
+			((Call *) exchange->owner)->done = true;
+			ndone++;
+		}
+		if (ndone >= n || now_ms() > end)
+			return ndone;
+		turn(1000);
+	}
+}
+
+/* Submit, and wait for the end.  False: it was refused or has not ended. */
+static bool
+perform(Call *call)
+{
+	call->done = false;
+	return transport->submit(&call->exchange) && run(1) == 1 && call->done;
+}
+
+static void
+finish(Call *call)
+{
+	transport->release(&call->exchange);
+	transport->forget(&call->target);
+}
+
+static bool
+failed_as(const Call *call, HttpFailure failure)
+{
+	if (call->done && call->exchange.failure == failure)
+		return true;
+	printf("# done %d failure %d status %d error \"%s\"\n", call->done, call->exchange.failure,
+		   call->exchange.status, call->exchange.error);
+	return false;
+}
+
+static bool
+answered_with(const Call *call, int status)
+{
+	return failed_as(call, HTTP_ANSWERED) && call->exchange.status == status;
+}
+
+/* A whole call to a path: performed, checked, finished. */
+static void
+expect_failure(const char *path, HttpFailure failure, const char *what)
+{
+	Call		call;
+
+	set_up(&call, path);
+	perform(&call);
+	ok(failed_as(&call, failure), "%s: %s", transport->name, what);
+	ok(call.exchange.error[0] != '\0', "%s: %s: it says why: %s", transport->name, what, call.exchange.error);
+	finish(&call);
+}
+
+static void
+expect_status(const char *path, int status, const char *what)
+{
+	Call		call;
+
+	set_up(&call, path);
+	perform(&call);
+	ok(answered_with(&call, status), "%s: %s", transport->name, what);
+	finish(&call);
+}
+
+static void
+start_transport(const char *name, const HttpTransportOptions *options)
+{
+	const char *problem;
+
+	transport = outbox_http_find_transport(name);
+	if (transport == NULL)
+		abort();
+	problem = transport->startup(options);
+	ok(problem == NULL, "%s: starts%s%s", name, problem ? ": " : "", problem ? problem : "");
+	if (problem != NULL)
+		exit(tap_done());
+}
+
+#endif							/* OUTBOX_TRANSPORT_HARNESS_H */
