@@ -314,6 +314,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_try_stage'
 COMMENT ON FUNCTION outbox.try_stage(text, jsonb, text, text, text, text, jsonb, timestamptz, interval, int) IS
 'Like outbox.stage(), but tells what is wrong with the arguments instead of raising it. Arguments as there.
 Returns one row. status created: staged as id. exists: id is the first message with this dedupe_key. dedupe_conflict: the dedupe_key belongs to message id, of another topic. invalid: detail says which argument is wrong, or that no handler takes the topic where outbox.unrouted is error.
+Call it in FROM, as in SELECT * FROM outbox.try_stage(...): PostgreSQL runs (outbox.try_stage(...)).* once for each column.
 Errors that are not about the arguments, such as serialization_failure or a read-only transaction, are raised.';
 
 CREATE FUNCTION outbox.stage_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, dedupe_keys text[] DEFAULT NULL,
@@ -718,9 +719,9 @@ END $$;
 COMMENT ON FUNCTION outbox._alter_handler(text, text[], text[]) IS 'Internal: body of outbox.alter_handler()';
 
 -- Settle what is outstanding for dropped handlers, a batch at a time, each
--- reading on where the one before ended.  A row that somebody holds is left;
--- so is what a transaction stages that has not seen the drop yet: whoever
--- maintains the outbox calls this again.
+-- reading on where the one before ended.  A row that somebody holds is left,
+-- and what a transaction stages that has not seen the drop comes later: the
+-- dispatcher cancels these when it rescans.
 CREATE FUNCTION outbox._cancel_dropped() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
