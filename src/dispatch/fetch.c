@@ -32,6 +32,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/outstanding.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/fetch.h"
@@ -67,6 +68,7 @@ typedef struct Reader
 	Relation	message;
 	Relation	message_pkey;
 	IndexScanDesc scan;
+	OutboxOutstandingStart start;
 	IndexScanDesc message_scan;
 	TupleTableSlot *slot;
 	TupleTableSlot *message_slot;
@@ -240,44 +242,6 @@ outbox_fetch_end(void)
 	index_endscan(reader.message_scan);
 	index_endscan(reader.scan);
 	close_relations();
-}
-
-/*
- * Start the scan of a handler's keys behind at (or from at on):
- * handler_id = $1 AND (due_at, message_id) > (at.due_at, at.id)
- */
-static void
-start_scan(int32 handler_id, const OutboxKey *at, bool after)
-{
-	/* The scan keeps pointing at the members of a row comparison, so they outlive this call. */
-	static OutboxKey start;
-	static ScanKeyData row[2];
-	ScanKeyData keys[2];
-	StrategyNumber strategy = after ? BTGreaterStrategyNumber : BTGreaterEqualStrategyNumber;
-
-	start = *at;
-	ScanKeyEntryInitialize(&row[0], SK_ROW_MEMBER, 2, strategy, TIMESTAMPTZOID, InvalidOid,
-						   F_TIMESTAMPTZ_CMP, TimestampTzGetDatum(start.due_at));
-	ScanKeyEntryInitialize(&row[1], SK_ROW_MEMBER | SK_ROW_END, 3, strategy, UUIDOID, InvalidOid,
-						   F_UUID_CMP, UUIDPGetDatum(&start.id));
-
-	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
-	memset(&keys[1], 0, sizeof(ScanKeyData));
-	keys[1].sk_flags = SK_ROW_HEADER;
-	keys[1].sk_attno = 2;
-	keys[1].sk_strategy = strategy;
-	keys[1].sk_argument = PointerGetDatum(row);
-
-	index_rescan(reader.scan, keys, 2, NULL, 0);
-}
-
-static void
-entry_key(OutboxKey *key)
-{
-	bool		isnull;
-
-	key->due_at = DatumGetTimestampTz(index_getattr(reader.scan->xs_itup, 2, reader.scan->xs_itupdesc, &isnull));
-	key->id = *DatumGetUUIDP(index_getattr(reader.scan->xs_itup, 3, reader.scan->xs_itupdesc, &isnull));
 }
 
 static Datum
@@ -468,12 +432,12 @@ static ReadEnd
 read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
 		   ReadBounds *bounds, TimestampTz now, TimestampTz *future)
 {
-	start_scan(lane->handler_id, at, *after);
+	outbox_outstanding_rescan(reader.scan, &reader.start, lane->handler_id, at, *after);
 	while (index_getnext_tid(reader.scan, ForwardScanDirection) != NULL)
 	{
 		OutboxKey	key;
 
-		entry_key(&key);
+		outbox_outstanding_key(reader.scan, &key);
 		if (hi != NULL && outbox_key_cmp(&key, hi) > 0)
 			return READ_DONE;
 		if (key.due_at > now)

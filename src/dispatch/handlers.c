@@ -17,13 +17,13 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/retry_policy.h"
 #include "common/session.h"
 #include "dispatch/handlers.h"
 #include "format/request.h"
 #include "guc.h"
-#include "policy/rules_parse.h"
 
-#define MS(column) "(pg_catalog.date_part('epoch', h." column ") OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8"
+#define MS(column) OUTBOX_MS_COLUMN(column)
 
 /* The order of these columns is that of the enum below. */
 static OutboxPlan load_plan = {
@@ -33,10 +33,7 @@ static OutboxPlan load_plan = {
 	"h.name, h.format, h.url, h.ordered, h.on_dead, h.concurrency, h.batch_size, "
 	MS("batch_wait") ", h.rate_limit, h.rate_burst, h.breaker_threshold, "
 	MS("breaker_wait") ", " MS("breaker_wait_max") ", " MS("disable_after") ", h.on_settle, x.secrets, x.expire, x.credentials, "
-	"h.max_attempts, " MS("backoff_base") ", " MS("backoff_max") ", h.jitter, " MS("retry_after_max") ", "
-	"(SELECT pg_catalog.array_agg((pg_catalog.date_part('epoch', b.step) OPERATOR(pg_catalog.*) 1000)::pg_catalog.int8 ORDER BY b.ord) "
-	" FROM pg_catalog.unnest(h.backoff) WITH ORDINALITY AS b(step, ord)), "
-	"h.rules, " MS("timeout") ", " MS("connect_timeout") ", h.http_version, h.unix_socket, "
+	OUTBOX_RETRY_COLUMNS ", " MS("timeout") ", " MS("connect_timeout") ", h.http_version, h.unix_socket, "
 	"h.tls_ca_file, h.tls_certificate_file, h.tls_key_file, h.headers "
 	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
 	"LEFT JOIN LATERAL (SELECT pg_catalog.array_agg(c.secret ORDER BY c.created_at DESC) FILTER (WHERE c.kind OPERATOR(pg_catalog.=) 'signing') AS secrets, "
@@ -74,14 +71,8 @@ typedef enum LoadColumn
 	COL_SECRETS,
 	COL_SECRETS_EXPIRE,
 	COL_CREDENTIALS,
-	COL_MAX_ATTEMPTS,
-	COL_BACKOFF_BASE,
-	COL_BACKOFF_MAX,
-	COL_JITTER,
-	COL_RETRY_AFTER_MAX,
-	COL_BACKOFF,
-	COL_RULES,
-	COL_TIMEOUT,
+	COL_RETRY,
+	COL_TIMEOUT = COL_RETRY + OUTBOX_RETRY_NCOLUMNS,
 	COL_CONNECT_TIMEOUT,
 	COL_HTTP_VERSION,
 	COL_UNIX_SOCKET,
@@ -232,31 +223,6 @@ load_row(const RowReader *r, OutboxHandlerRow *row)
 }
 
 static void
-load_retry_policy(const RowReader *r, OutboxRetryPolicy *retry)
-{
-	bool		isnull;
-	Datum		d = get(r, COL_BACKOFF, &isnull);
-
-	retry->max_attempts = get_int(r, COL_MAX_ATTEMPTS);
-	retry->backoff_base = get_ms(r, COL_BACKOFF_BASE);
-	retry->backoff_max = get_ms(r, COL_BACKOFF_MAX);
-	retry->jitter = get_double(r, COL_JITTER);
-	retry->retry_after_max = get_ms(r, COL_RETRY_AFTER_MAX);
-	if (!isnull)
-	{
-		Datum	   *elems;
-		int64	   *steps;
-
-		deconstruct_array(DatumGetArrayTypeP(d), INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
-						  TYPALIGN_DOUBLE, &elems, NULL, &retry->nbackoff);
-		steps = palloc(sizeof(int64) * Max(1, retry->nbackoff));
-		for (int i = 0; i < retry->nbackoff; i++)
-			steps[i] = DatumGetInt64(elems[i]);
-		retry->backoff = steps;
-	}
-}
-
-static void
 load_target(const RowReader *r, OutboxHandler *handler)
 {
 	HttpTarget *target = &handler->target;
@@ -298,9 +264,8 @@ load_handler(const RowReader *r, const OutboxHandlerRow *row, MemoryContext cont
 	handler->breaker.disable_after = get_ms(r, COL_DISABLE_AFTER) * 1000;
 	handler->on_settle = get_text(r, COL_ON_SETTLE);
 	load_form(r, handler);
-	load_retry_policy(r, &handler->retry);
+	outbox_read_retry_policy(r->tuple, r->desc, COL_RETRY, &handler->retry);
 	load_target(r, handler);
-	handler->retry.rules = outbox_rules_parse(get_jsonb(r, COL_RULES));
 	MemoryContextSwitchTo(oldcontext);
 	return handler;
 }

@@ -30,6 +30,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/attempt_log.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/settle.h"
@@ -272,46 +273,22 @@ settle_one(const OutboxDelivery *delivery, TimestampTz now)
 	return SETTLED;
 }
 
-static bool
-should_log_attempt(const OutboxDelivery *delivery)
-{
-	if (!delivery->attempted || outbox_log_attempts == OUTBOX_LOG_ATTEMPTS_NONE)
-		return false;
-	return outbox_log_attempts == OUTBOX_LOG_ATTEMPTS_ALL ||
-		delivery->verdict.state != OUTBOX_DELIVERED;
-}
-
-static OutboxPlan log_plan = {
-	.sql = "INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, duration, outcome, http_status, code, error) "
-	"VALUES ($1, $2, $3, $4, pg_catalog.make_interval(secs => $5), $6, $7, $8, $9) ON CONFLICT DO NOTHING",
-	.nargs = 9,
-	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, FLOAT8OID, INT2OID, INT2OID, TEXTOID, TEXTOID},
-};
-
 static void
 log_attempt(const OutboxDelivery *delivery)
 {
-	Datum		values[9];
-	char		nulls[10] = "         ";
+	OutboxAttempt attempt = {
+		.message_id = delivery->id,
+		.handler_id = delivery->handler_id,
+		.attempt = delivery->attempts + 1,
+		.finished_at = delivery->finished_at,
+		.duration_us = delivery->duration_us,
+		.outcome = delivery->verdict.state,
+		.http_status = delivery->http_status,
+		.code = delivery->verdict.code,
+		.error = delivery->error
+	};
 
-	values[0] = UUIDPGetDatum(&delivery->id);
-	values[1] = Int32GetDatum(delivery->handler_id);
-	values[2] = Int32GetDatum(delivery->attempts + 1);
-	values[3] = TimestampTzGetDatum(delivery->finished_at);
-	values[4] = Float8GetDatum(delivery->duration_us / 1e6);
-	values[5] = Int16GetDatum(delivery->verdict.state);
-	values[6] = Int16GetDatum(delivery->http_status);
-	if (delivery->http_status == 0)
-		nulls[6] = 'n';
-	if (delivery->verdict.code[0])
-		values[7] = CStringGetTextDatum(delivery->verdict.code);
-	else
-		nulls[7] = 'n';
-	if (delivery->error)
-		values[8] = CStringGetTextDatum(delivery->error);
-	else
-		nulls[8] = 'n';
-	outbox_execute(&log_plan, values, nulls, false, 0, SPI_OK_INSERT);
+	outbox_log_attempt(&attempt);
 }
 
 static void
@@ -324,7 +301,7 @@ log_attempts(void)
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
 
-		if (!should_log_attempt(delivery))
+		if (!delivery->attempted || !outbox_should_log(delivery->verdict.state))
 			continue;
 		if (!connected)
 			SPI_connect();

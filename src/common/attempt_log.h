@@ -1,0 +1,34 @@
+/*-------------------------------------------------------------------------
+ *
+ * attempt_log.h
+ *		Rows of outbox.attempt, as far as outbox.log_attempts asks for them.
+ *
+ * Used by the dispatcher for push and by consumers' backends for pull.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_ATTEMPT_LOG_H
+#define OUTBOX_ATTEMPT_LOG_H
+
+#include "outbox.h"
+
+typedef struct OutboxAttempt
+{
+	pg_uuid_t	message_id;
+	int32		handler_id;
+	int32		attempt;
+	TimestampTz finished_at;
+	int64		duration_us;	/* -1: not known */
+	OutboxState outcome;		/* the state it led to */
+	int			http_status;	/* 0: none */
+	const char *code;			/* NULL or empty: none */
+	const char *error;			/* NULL: none */
+} OutboxAttempt;
+
+/* Is an attempt with this outcome to be logged? */
+extern bool outbox_should_log(OutboxState outcome);
+
+/* Log it.  Must be connected to SPI, with the owner's rights. */
+extern void outbox_log_attempt(const OutboxAttempt *attempt);
+
+#endif							/* OUTBOX_ATTEMPT_LOG_H */

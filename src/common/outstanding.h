@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * outstanding.h
+ *		Reading the index of outstanding deliveries in queue order.
+ *
+ * Rows are read with index scans of our own choosing rather than with SQL:
+ * there is no plan that could go wrong on a table of settled rows.  Used by
+ * the dispatcher for push lanes and by consumers' backends for claims.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_OUTSTANDING_H
+#define OUTBOX_OUTSTANDING_H
+
+#include "access/genam.h"
+#include "access/skey.h"
+
+#include "outbox.h"
+
+/* What a scan keeps pointing at while it runs. */
+typedef struct OutboxOutstandingStart
+{
+	OutboxKey	key;
+	ScanKeyData row[2];
+} OutboxOutstandingStart;
+
+/*
+ * (Re)start a scan of delivery_outstanding, made for two keys:
+ * handler_id = $1 AND (due_at, message_id) > (at.due_at, at.id), or >= if
+ * !after.  start must live as long as the scan does.
+ */
+extern void outbox_outstanding_rescan(IndexScanDesc scan, OutboxOutstandingStart *start,
+									  int32 handler_id, const OutboxKey *at, bool after);
+
+/* The queue key of the entry the scan is at, dead or not; the scan has xs_want_itup set. */
+extern void outbox_outstanding_key(IndexScanDesc scan, OutboxKey *key);
+
+#endif							/* OUTBOX_OUTSTANDING_H */
