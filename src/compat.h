@@ -34,6 +34,10 @@
 
 #if PG_VERSION_NUM >= 150000
 #include "common/pg_prng.h"
+#else
+#include "postmaster/autovacuum.h"
+#include "postmaster/bgworker_internals.h"
+#include "replication/walsender.h"
 #endif
 
 #if PG_VERSION_NUM < 140000 || PG_VERSION_NUM >= 190000
@@ -64,6 +68,21 @@
 #else
 #define outbox_my_procno() (MyProc->pgprocno)
 #endif
+
+/*
+ * How many backends there can be at most, each with a number below that.
+ * Before PostgreSQL 15 shared memory is asked for before the server has
+ * worked it out, so it is done here in the same way.
+ */
+static inline int
+outbox_max_backends(void)
+{
+#if PG_VERSION_NUM < 150000
+	if (MaxBackends == 0)
+		return MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders;
+#endif
+	return MaxBackends;
+}
 
 /*
  * The end of the WAL written so far, as a place that can be flushed to.  The

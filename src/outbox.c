@@ -17,6 +17,7 @@
 #include "miscadmin.h"
 
 #include "compat.h"
+#include "consume/transaction.h"
 #include "dispatch/dispatcher.h"
 #include "dispatch/doorbell.h"
 #include "dispatch/guard.h"
@@ -37,12 +38,18 @@ at_transaction_end(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_COMMIT:
+			outbox_consume_at_commit();
 			outbox_doorbell_at_commit();
 			break;
 		case XACT_EVENT_ABORT:
+			outbox_consume_at_abort();
 			outbox_doorbell_at_abort();
 			break;
+		case XACT_EVENT_PRE_PREPARE:
+			outbox_consume_before_prepare();
+			break;
 		case XACT_EVENT_PREPARE:
+			outbox_consume_at_prepare();
 			outbox_doorbell_at_prepare();
 			break;
 		default:
@@ -56,6 +63,7 @@ _PG_init(void)
 	outbox_define_settings();
 	outbox_shmem_init();
 	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(outbox_consume_at_subtransaction, NULL);
 	if (process_shared_preload_libraries_in_progress)
 	{
 		outbox_guard_init();

@@ -74,6 +74,8 @@ COMMENT ON TABLE outbox.delivery IS 'Deliveries: one message for one handler, it
 CREATE INDEX delivery_outstanding ON outbox.delivery (handler_id, due_at, message_id) WHERE state < 3;
 CREATE INDEX delivery_keyed ON outbox.delivery (handler_id, key, message_id) WHERE state < 3 AND key IS NOT NULL;
 CREATE INDEX delivery_buried ON outbox.delivery (handler_id, message_id) WHERE state IN (4, 5);
+-- What bars a key of an ordered handler: the leased delivery, and dead ones if on_dead is block.
+CREATE INDEX delivery_blocking ON outbox.delivery (handler_id, key, state, message_id) WHERE state IN (2, 4) AND key IS NOT NULL;
 
 CREATE SEQUENCE outbox.handler_id AS int;
 
@@ -164,6 +166,28 @@ CREATE TABLE outbox.attempt (
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE outbox.attempt IS 'Log of attempts; outcome is the delivery state the attempt led to (1 retrying, 3 delivered, 4 dead, 5 cancelled)';
 
+-- Who may consume a pull handler, by the name of a role: names survive a dump.
+-- EXECUTE on the consumers' functions is granted along with it.
+CREATE TABLE outbox.consumer (
+	handler_id int NOT NULL,
+	role name NOT NULL,
+	granted_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	granted_by name NOT NULL DEFAULT SESSION_USER,
+	CONSTRAINT consumer_pkey PRIMARY KEY (handler_id, role)
+);
+COMMENT ON TABLE outbox.consumer IS 'Roles that may consume a pull handler; see outbox.grant_consumer()';
+
+-- Messages that this database has accepted from elsewhere.
+CREATE TABLE outbox.inbox (
+	source text NOT NULL,
+	message_id text NOT NULL,
+	accepted_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	expires_at timestamptz NOT NULL,
+	CONSTRAINT inbox_pkey PRIMARY KEY (source, message_id)
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+COMMENT ON TABLE outbox.inbox IS 'Messages accepted from elsewhere, each once until it expires; see outbox.accept()';
+CREATE INDEX inbox_expires ON outbox.inbox (expires_at);
+
 -- A restored dump or an upgraded cluster keeps everything.
 SELECT pg_catalog.pg_extension_config_dump('outbox.installation', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.message', '');
@@ -173,6 +197,8 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.handler', 'WHERE id OPERATOR(
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_status', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_secret', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.attempt', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.consumer', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 
 -----------------------------------------------------------------------------
 -- Plumbing: not for callers
@@ -217,6 +243,9 @@ ALTER TABLE outbox.handler_status ENABLE ALWAYS TRIGGER status_changed;
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler_secret
 FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
 ALTER TABLE outbox.handler_secret ENABLE ALWAYS TRIGGER status_changed;
+CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.consumer
+FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
+ALTER TABLE outbox.consumer ENABLE ALWAYS TRIGGER status_changed;
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.installation
 FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
 ALTER TABLE outbox.installation ENABLE ALWAYS TRIGGER status_changed;
@@ -858,7 +887,182 @@ Errors: undefined_object if there is no such handler.';
 
 -----------------------------------------------------------------------------
 -- Consumers (pull)
+--
+-- Functions in C that look neither at rights on tables nor at plans: who may
+-- call them for a handler is checked against outbox.consumer, and rows are
+-- found by index scans of their own.
 -----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox.claim(handler text, max_messages int DEFAULT 1, lease interval DEFAULT '5 minutes', version int DEFAULT NULL)
+RETURNS TABLE (id uuid, attempt int, topic text, payload jsonb, key text, tenant text, correlation_id text, headers jsonb,
+	staged_at timestamptz, leased_until timestamptz)
+LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_sql_claim';
+COMMENT ON FUNCTION outbox.claim(text, int, interval, int) IS
+'Lease messages of a pull handler, the oldest due ones first. Never waits for another consumer, and no two get the same message.
+Claim, commit, then work: only a committed claim counts its attempt, and a claim that is rolled back never was. Settle each message by its id and attempt with outbox.complete(), outbox.retry() or outbox.fail(), in the transaction of the work it caused; outbox.extend() prolongs the lease.
+handler: name of a pull handler. max_messages: 1 to 10000. lease: how long, up to 30 days; a message that is not settled by then is claimed by the next consumer, with code lease_expired for the attempt, or is dead after the handler''s max_attempts.
+version: the consumer''s version; messages staged with a higher min_version are left alone. NULL is 0.
+On an ordered handler at most one message of a key is out at a time, the one with the smallest id first, and one claim returns at most half of max_locks_per_transaction messages.
+Returns a row for each message; none if nothing is due or the handler is paused.
+Errors: undefined_object for an unknown or dropped handler, wrong_object_type for a push handler, insufficient_privilege unless outbox.grant_consumer() allows it, invalid_parameter_value and null_value_not_allowed for arguments as above, read_only_sql_transaction, object_not_in_prerequisite_state in a copy of the database before outbox.adopt(). A transaction that has claimed cannot be prepared (feature_not_supported).';
+
+CREATE FUNCTION outbox.complete(handler text, id uuid, attempt int) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_complete';
+COMMENT ON FUNCTION outbox.complete(text, uuid, int) IS
+'A claimed message has been dealt with: its delivery becomes delivered when this transaction commits. Call it in the transaction that holds the work, and roll back if it returns false.
+handler, id, attempt: as claimed.
+Returns true, or false and changes nothing if the lease is lost: settled before, claimed by another consumer after it ran out, or cancelled. A lease that ran out but that nobody has claimed since still counts.
+Waits for nobody but whoever holds the delivery''s row. Errors: as outbox.claim().';
+
+CREATE FUNCTION outbox.complete_many(handler text, ids uuid[], attempts int[]) RETURNS boolean[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_complete_many';
+COMMENT ON FUNCTION outbox.complete_many(text, uuid[], int[]) IS
+'As outbox.complete(), for many messages at once.
+ids, attempts: as claimed, of equal length, up to 10000, without nulls.
+Returns what outbox.complete() would for each, in the order of ids: true = ALL (...) says that no lease was lost. Errors: as there.';
+
+CREATE FUNCTION outbox.retry(handler text, id uuid, attempt int, code text DEFAULT 'retry', after interval DEFAULT NULL, error text DEFAULT NULL) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_retry';
+COMMENT ON FUNCTION outbox.retry(text, uuid, int, text, interval, text) IS
+'A claimed message could not be dealt with now: it falls due again after the handler''s backoff, or is dead if this was the last of its max_attempts. The handler''s rules for the code apply.
+handler, id, attempt: as claimed. code: why, 1 to 63 letters, digits, dots, dashes and underscores. after: when to try again in place of the backoff, up to 365 days. error: what happened, in words; kept up to outbox.max_response_capture bytes.
+Returns true, or false and changes nothing if the lease is lost. Errors: as outbox.claim().';
+
+CREATE FUNCTION outbox.retry_many(handler text, ids uuid[], attempts int[], code text DEFAULT 'retry', after interval DEFAULT NULL, error text DEFAULT NULL) RETURNS boolean[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_retry_many';
+COMMENT ON FUNCTION outbox.retry_many(text, uuid[], int[], text, interval, text) IS
+'As outbox.retry(), for many messages at once, all with the same code, time and error.
+ids, attempts: as claimed, of equal length, up to 10000, without nulls.
+Returns what outbox.retry() would for each, in the order of ids. Errors: as there.';
+
+CREATE FUNCTION outbox.fail(handler text, id uuid, attempt int, code text DEFAULT 'failed', error text DEFAULT NULL) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_fail';
+COMMENT ON FUNCTION outbox.fail(text, uuid, int, text, text) IS
+'A claimed message can never be dealt with: its delivery is dead, whatever attempts are left, until an operator requeues it. The handler''s rules for the code apply.
+handler, id, attempt: as claimed. code, error: as in outbox.retry().
+Returns true, or false and changes nothing if the lease is lost. Errors: as outbox.claim().';
+
+CREATE FUNCTION outbox.fail_many(handler text, ids uuid[], attempts int[], code text DEFAULT 'failed', error text DEFAULT NULL) RETURNS boolean[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_fail_many';
+COMMENT ON FUNCTION outbox.fail_many(text, uuid[], int[], text, text) IS
+'As outbox.fail(), for many messages at once, all with the same code and error.
+ids, attempts: as claimed, of equal length, up to 10000, without nulls.
+Returns what outbox.fail() would for each, in the order of ids. Errors: as there.';
+
+CREATE FUNCTION outbox.extend(handler text, id uuid, attempt int, lease interval DEFAULT '5 minutes') RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_extend';
+COMMENT ON FUNCTION outbox.extend(text, uuid, int, interval) IS
+'Keep a claimed message for longer: its lease ends so long from now. Call it in a transaction of its own, so that others see it.
+handler, id, attempt: as claimed. lease: up to 30 days.
+Returns true, or false and changes nothing if the lease is lost. Errors: as outbox.claim().';
+
+CREATE FUNCTION outbox.extend_many(handler text, ids uuid[], attempts int[], lease interval DEFAULT '5 minutes') RETURNS boolean[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_extend_many';
+COMMENT ON FUNCTION outbox.extend_many(text, uuid[], int[], interval) IS
+'As outbox.extend(), for many messages at once.
+ids, attempts: as claimed, of equal length, up to 10000, without nulls.
+Returns what outbox.extend() would for each, in the order of ids. Errors: as there.';
+
+CREATE PROCEDURE outbox.wait(handler text, timeout interval DEFAULT '30 s', version int DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_wait';
+COMMENT ON PROCEDURE outbox.wait(text, interval, int) IS
+'Wait until a message of a pull handler can be claimed: one that has just been committed, or one that falls due. Call it when outbox.claim() returned nothing, then claim again.
+Commits first, and holds no snapshot, lock or transaction id while it waits; so it cannot run inside a transaction block or function (active_sql_transaction). Each message wakes one waiter or so, and another consumer may still be faster.
+handler: name of a pull handler. timeout: up to 1 day; it returns after that time if nothing came. version: as in outbox.claim().
+Waits on while the handler is paused. Errors: object_not_in_prerequisite_state unless the library is preloaded, undefined_object when the handler is dropped, and others as outbox.claim().';
+
+CREATE FUNCTION outbox._pull_handler_id(handler text) RETURNS int
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	result int := outbox._live_handler(handler);
+BEGIN
+	IF EXISTS (SELECT FROM outbox.handler h WHERE h.id = result AND h.url IS NOT NULL) THEN
+		RAISE EXCEPTION 'handler "%" is a push handler', handler
+			USING ERRCODE = 'wrong_object_type', HINT = 'Only handlers without a URL have consumers.';
+	END IF;
+	RETURN result;
+END $$;
+COMMENT ON FUNCTION outbox._pull_handler_id(text) IS 'Internal: the id of a live pull handler by name; raises undefined_object or wrong_object_type';
+
+-- The functions whose EXECUTE goes with a grant, as GRANT names them.
+CREATE FUNCTION outbox._consumer_routines(OUT functions text, OUT procedures text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT string_agg(p.oid::regprocedure::text, ', ') FILTER (WHERE p.prokind = 'f'),
+		string_agg(p.oid::regprocedure::text, ', ') FILTER (WHERE p.prokind = 'p')
+	FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+	WHERE n.nspname = 'outbox' AND p.proname IN ('claim', 'complete', 'complete_many', 'retry', 'retry_many',
+		'fail', 'fail_many', 'extend', 'extend_many', 'wait')
+$$;
+COMMENT ON FUNCTION outbox._consumer_routines() IS 'Internal: what a consumer has to be able to execute';
+
+CREATE FUNCTION outbox.grant_consumer(handler text, role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	pull_id int := outbox._pull_handler_id(handler);
+	routines record;
+BEGIN
+	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
+		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
+			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
+	END IF;
+	INSERT INTO outbox.consumer (handler_id, role) VALUES (pull_id, grant_consumer.role) ON CONFLICT DO NOTHING;
+	SELECT * INTO routines FROM outbox._consumer_routines();
+	EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', routines.functions, role);
+	EXECUTE format('GRANT EXECUTE ON PROCEDURE %s TO %I', routines.procedures, role);
+END $$;
+COMMENT ON FUNCTION outbox.grant_consumer(text, name) IS
+'Allow a role, and the members of it, to consume one pull handler: to claim its messages, wait for them and settle them, and nothing else. Granting twice is once.
+handler: name of a pull handler. role: name of a role.
+Grants EXECUTE on the consumers'' functions as well; each call of them is checked against the handlers the role was granted. A grant belongs to the role''s name: after ALTER ROLE ... RENAME grant again.
+Errors: undefined_object for an unknown handler or role, wrong_object_type for a push handler.';
+
+CREATE FUNCTION outbox.revoke_consumer(handler text, role name) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	pull_id int := outbox._pull_handler_id(handler);
+	routines record;
+	was_granted boolean;
+BEGIN
+	DELETE FROM outbox.consumer c WHERE c.handler_id = pull_id AND c.role = revoke_consumer.role;
+	was_granted := FOUND;
+	IF was_granted AND NOT EXISTS (SELECT FROM outbox.consumer c WHERE c.role = revoke_consumer.role)
+		AND EXISTS (SELECT FROM pg_roles r WHERE r.rolname = revoke_consumer.role) THEN
+		SELECT * INTO routines FROM outbox._consumer_routines();
+		EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %I', routines.functions, role);
+		EXECUTE format('REVOKE EXECUTE ON PROCEDURE %s FROM %I', routines.procedures, role);
+	END IF;
+	RETURN was_granted;
+END $$;
+COMMENT ON FUNCTION outbox.revoke_consumer(text, name) IS
+'Take back what outbox.grant_consumer() allowed. What the role has leased it can no longer settle; it falls due when the lease runs out.
+handler: name of a pull handler. role: name of a role, which need not exist any more.
+EXECUTE on the consumers'' functions is revoked with the role''s last handler. Returns true if it had been granted. Errors: as outbox.grant_consumer().';
+
+CREATE FUNCTION outbox.accept(source text, message_id text, ttl interval DEFAULT '7 days') RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_accept';
+COMMENT ON FUNCTION outbox.accept(text, text, interval) IS
+'For receivers with a database: has this message not been accepted before? Call it first thing in the transaction that does the work; if it returns false the work has been done already, so answer as if it had been done now.
+source: who sent it, such as the outbox-handler header. message_id: its idempotency key, such as the webhook-id header. Each has 1 to 1000 bytes.
+ttl: how long to remember; longer than the sender keeps retrying, up to 100 years.
+Returns true the first time, and again after ttl. If another transaction is accepting the same message it waits for that one: false if it commits, true if it rolls back. Under REPEATABLE READ and above an entry that the snapshot does not show is a serialization_failure.
+Errors: null_value_not_allowed and invalid_parameter_value for arguments as above. Expired entries are removed by outbox.prune().';
+
+CREATE FUNCTION outbox._prune_inbox(batch int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	n bigint;
+BEGIN
+	WITH expired AS MATERIALIZED (
+		SELECT i.ctid AS at FROM outbox.inbox i
+		WHERE i.expires_at <= clock_timestamp()
+		ORDER BY i.expires_at
+		LIMIT batch
+		FOR UPDATE SKIP LOCKED)
+	DELETE FROM outbox.inbox i USING expired e WHERE i.ctid = e.at AND i.expires_at <= clock_timestamp();
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox._prune_inbox(int) IS 'Internal: remove up to so many expired entries of outbox.inbox, those that nobody is accepting again; returns how many';
 
 -----------------------------------------------------------------------------
 -- Operators

@@ -22,9 +22,11 @@
 #include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "compat.h"
+#include "consume/transaction.h"
 #include "dispatch/doorbell.h"
 
 #define MAX_EXACT_NOTES 16
@@ -79,18 +81,22 @@ append_note(void)
 	return &notes[nnotes++];
 }
 
+/* Make a stroke stand for what another one stands for as well. */
 static void
-widen(OutboxRing *ring, const OutboxKey *lo, const OutboxKey *hi)
+widen(OutboxRing *ring, const OutboxRing *other)
 {
-	if (outbox_key_cmp(lo, &ring->lo) < 0)
-		ring->lo = *lo;
-	if (outbox_key_cmp(hi, &ring->hi) > 0)
-		ring->hi = *hi;
+	if (outbox_key_cmp(&other->lo, &ring->lo) < 0)
+		ring->lo = other->lo;
+	if (outbox_key_cmp(&other->hi, &ring->hi) > 0)
+		ring->hi = other->hi;
+	if (memcmp(other->first_id.data, ring->first_id.data, UUID_LEN) < 0)
+		ring->first_id = other->first_id;
+	ring->count += other->count;
 }
 
 /* Find the note that covers a handler's range, or make one. */
 static void
-note_range(int32 handler_id, OutboxRingKind kind, const OutboxKey *key)
+note_range(const OutboxRing *ring)
 {
 	RangeEntry *entry;
 	OutboxRing *note;
@@ -99,20 +105,20 @@ note_range(int32 handler_id, OutboxRingKind kind, const OutboxKey *key)
 	if (ranges == NULL)
 		ranges = range_create(TopMemoryContext, 64, NULL);
 
-	entry = range_lookup(ranges, handler_id);
+	entry = range_lookup(ranges, ring->handler_id);
 	if (entry != NULL)
 	{
 		note = &notes[entry->note];
-		widen(note, key, key);
+		widen(note, ring);
 		/* Forgetting unsent copies and reading them again includes reading what is new. */
-		if (kind == OUTBOX_RING_REREAD)
-			note->kind = kind;
+		if (ring->kind == OUTBOX_RING_REREAD)
+			note->kind = ring->kind;
 		return;
 	}
 
 	note = append_note();
-	*note = (OutboxRing) {handler_id, kind, *key, *key};
-	entry = range_insert(ranges, handler_id, &found);
+	*note = *ring;
+	entry = range_insert(ranges, ring->handler_id, &found);
 	entry->note = nnotes - 1;
 }
 
@@ -121,19 +127,18 @@ outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
 					 TimestampTz due_at, const pg_uuid_t *id)
 {
 	OutboxKey	key = {due_at, *id};
+	OutboxRing	ring = {handler_id, kind, key, key, 1, *id};
 
 	if (outbox_my_database() == NULL)
 		return;
 
 	if (nexact < MAX_EXACT_NOTES)
 	{
-		OutboxRing *note = append_note();
-
-		*note = (OutboxRing) {handler_id, kind, key, key};
+		*append_note() = ring;
 		nexact++;
 		return;
 	}
-	note_range(handler_id, kind, &key);
+	note_range(&ring);
 }
 
 void
@@ -147,6 +152,12 @@ void
 outbox_doorbell_note_launcher(void)
 {
 	note_launcher = true;
+}
+
+bool
+outbox_doorbell_handlers_noted(void)
+{
+	return note_handlers;
 }
 
 void
@@ -166,7 +177,7 @@ ring_overflow(OutboxDatabase *db, const OutboxRing *ring)
 
 		if (other->handler_id == ring->handler_id && other->kind == ring->kind)
 		{
-			widen(other, &ring->lo, &ring->hi);
+			widen(other, ring);
 			return;
 		}
 	}
@@ -220,6 +231,25 @@ wake_launcher(void)
 	outbox_set_latch(procno);
 }
 
+/*
+ * What pull handlers have to hear of goes straight to where their claims
+ * and waiters are; the rest stays in notes, for the dispatcher.  Returns how
+ * many are left.
+ */
+static int
+ring_pull_handlers(void)
+{
+	TimestampTz now = nnotes > 0 ? GetCurrentTimestamp() : 0;
+	int			left = 0;
+
+	for (int i = 0; i < nnotes; i++)
+	{
+		if (!outbox_consume_ring(MyDatabaseId, &notes[i], now))
+			notes[left++] = notes[i];
+	}
+	return left;
+}
+
 static void
 forget_notes(void)
 {
@@ -245,16 +275,23 @@ outbox_doorbell_at_commit(void)
 	db = (nnotes > 0 || note_handlers || note_rescan) ? outbox_my_database() : NULL;
 	if (db != NULL)
 	{
+		int			left = ring_pull_handlers();
+
 		if (note_handlers)
+		{
 			pg_atomic_fetch_add_u32(&db->handler_generation, 1);
+			outbox_consume_handlers_changed(MyDatabaseId);
+		}
 		if (note_rescan)
 		{
 			SpinLockAcquire(&db->mutex);
 			db->rescan = true;
 			SpinLockRelease(&db->mutex);
+			outbox_consume_rescan(MyDatabaseId);
 		}
-		ring_all(db, notes, nnotes);
-		wake_dispatcher(db);
+		ring_all(db, notes, left);
+		if (left > 0 || note_handlers || note_rescan)
+			wake_dispatcher(db);
 	}
 	if (note_launcher && outbox_shared != NULL)
 		wake_launcher();

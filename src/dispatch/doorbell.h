@@ -10,7 +10,9 @@
  * nothing is harmless.
  *
  * The dispatcher empties the ring first and takes its snapshot second, so
- * that a row is either seen by the snapshot or still in the ring.
+ * that a row is either seen by the snapshot or still in the ring.  Pull
+ * handlers have no lane: what concerns them goes to their claims and waiters
+ * instead (consume/transaction.h).
  *
  *-------------------------------------------------------------------------
  */
@@ -30,6 +32,9 @@ extern void outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
 
 /* A handler, its status or the installation changed. */
 extern void outbox_doorbell_note_handlers(void);
+
+/* Has this transaction noted such a change?  Then what is cached of handlers may differ from what it sees. */
+extern bool outbox_doorbell_handlers_noted(void);
 
 /* The extension was created or a database may need a dispatcher. */
 extern void outbox_doorbell_note_launcher(void);

@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "consume/transaction.h"
 #include "dispatch/doorbell.h"
 #include "dispatch/guard.h"
 #include "dispatch/shmem.h"
@@ -168,6 +169,7 @@ ask_for_rescan(void)
 	OutboxDatabase *slot = outbox_find_database(MyDatabaseId);
 	int			procno;
 
+	outbox_consume_rescan(MyDatabaseId);
 	if (slot == NULL)
 		return;
 	SpinLockAcquire(&slot->mutex);

@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "consume/pull_state.h"
 #include "dispatch/shmem.h"
 #include "guc.h"
 
@@ -46,6 +47,7 @@ request_shared_memory(void)
 		prev_shmem_request_hook();
 #endif
 	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(outbox_pull_shmem_size());
 	RequestNamedLWLockTranche("outbox", 1);
 }
 
@@ -80,6 +82,7 @@ startup_shared_memory(void)
 		for (int i = 0; i < outbox_max_databases; i++)
 			init_database_slot(&outbox_shared->databases[i]);
 	}
+	outbox_pull_shmem_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 

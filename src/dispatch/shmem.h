@@ -38,6 +38,8 @@ typedef struct OutboxRing
 	OutboxRingKind kind;
 	OutboxKey	lo;
 	OutboxKey	hi;
+	int32		count;			/* how many rows this stands for */
+	pg_uuid_t	first_id;		/* the lowest of their message ids */
 } OutboxRing;
 
 /* What a dispatcher is doing, for outbox.dispatchers. */

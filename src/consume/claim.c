@@ -1,0 +1,329 @@
+/*-------------------------------------------------------------------------
+ *
+ * claim.c
+ *		outbox.claim(): lease what is due to a consumer.
+ *
+ * Runs in the consumer's backend and transaction.  The lease is a row in
+ * state leased whose due_at is the end of the lease and whose attempts was
+ * counted up, so a consumer that dies has spent its attempt.  An expired
+ * lease is met like any row that is due: if its attempt was the last one the
+ * delivery is buried here, else it is leased anew.
+ *
+ * Nothing is waited for but relation locks.  The claim looks under the
+ * latest snapshot in every isolation level: which messages a consumer gets
+ * is not for its transaction's snapshot to decide.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relscan.h"
+#include "access/htup_details.h"
+#include "access/skey.h"
+#include "access/table.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+#include "utils/uuid.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "consume/arguments.h"
+#include "consume/outcome_row.h"
+#include "consume/transaction.h"
+#include "consume/walk.h"
+
+#define MAX_CLAIM 10000
+
+/* The columns of outbox.message, as the install script defines them. */
+enum
+{
+	Anum_message_id = 1,
+	Anum_message_staged_at,
+	Anum_message_min_version,
+	Anum_message_topic,
+	Anum_message_key,
+	Anum_message_dedupe_key,
+	Anum_message_tenant,
+	Anum_message_correlation_id,
+	Anum_message_headers,
+	Anum_message_payload
+};
+
+/* The columns that claim() returns. */
+enum
+{
+	OUT_ID,
+	OUT_ATTEMPT,
+	OUT_TOPIC,
+	OUT_PAYLOAD,
+	OUT_KEY,
+	OUT_TENANT,
+	OUT_CORRELATION_ID,
+	OUT_HEADERS,
+	OUT_STAGED_AT,
+	OUT_LEASED_UNTIL,
+	OUT_COLUMNS
+};
+
+typedef struct Claim
+{
+	TimestampTz leased_until;
+	Relation	message;
+	Relation	message_pkey;
+	IndexScanDesc message_scan;
+	TupleTableSlot *message_slot;
+	ReturnSetInfo *result;
+	XLogRecPtr	flush_point;	/* WAL up to here makes durable what is handed out */
+	List	   *attempts;
+} Claim;
+
+static void
+open_messages(Claim *claim)
+{
+	claim->message = table_open(outbox_relation_oid("message", false), AccessShareLock);
+	if (RelationGetNumberOfAttributes(claim->message) < Anum_message_payload)
+		elog(ERROR, "table outbox.message has %d columns instead of %d",
+			 RelationGetNumberOfAttributes(claim->message), Anum_message_payload);
+	claim->message_pkey = index_open(outbox_relation_oid("message_pkey", false), AccessShareLock);
+	claim->message_slot = table_slot_create(claim->message, NULL);
+}
+
+static void
+close_messages(Claim *claim)
+{
+	if (claim->message_scan)
+		index_endscan(claim->message_scan);
+	ExecDropSingleTupleTableSlot(claim->message_slot);
+	index_close(claim->message_pkey, NoLock);
+	table_close(claim->message, NoLock);
+}
+
+static bool
+find_message(Claim *claim, const pg_uuid_t *id)
+{
+	ScanKeyData key;
+
+	/* Messages are never changed, so an earlier round's snapshot shows a subset of them. */
+	if (claim->message_scan != NULL && claim->message_scan->xs_snapshot != GetActiveSnapshot())
+	{
+		index_endscan(claim->message_scan);
+		claim->message_scan = NULL;
+	}
+	if (claim->message_scan == NULL)
+		claim->message_scan = outbox_index_beginscan(claim->message, claim->message_pkey,
+													 GetActiveSnapshot(), 1);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	index_rescan(claim->message_scan, &key, 1, NULL, 0);
+	return index_getnext_slot(claim->message_scan, ForwardScanDirection, claim->message_slot);
+}
+
+/*
+ * Rows of an asynchronous commit are visible before they are safe.  The
+ * commit log knows how far WAL has to be flushed for a recent one; for a
+ * synchronous commit it knows nothing, since there is nothing to do.
+ */
+static void
+note_durability(Claim *claim, TupleTableSlot *slot)
+{
+	TransactionId xmin;
+	XLogRecPtr	lsn;
+
+	if (!TTS_IS_BUFFERTUPLE(slot))
+		return;
+	xmin = HeapTupleHeaderGetXmin(((BufferHeapTupleTableSlot *) slot)->base.tuple->t_data);
+	if (!TransactionIdIsNormal(xmin) || TransactionIdIsCurrentTransactionId(xmin))
+		return;
+	lsn = TransactionIdGetCommitLSN(xmin);
+	if (lsn > claim->flush_point)
+		claim->flush_point = lsn;
+}
+
+/* Lock the row that is offered; PASSED when it is locked, what else to make of it otherwise. */
+static bool
+lock_offered(OutboxWalk *walk, const OutboxDeliveryRow *row, OutboxVisit *visit)
+{
+	const OutboxPullRef *ref = &walk->handler->ref;
+	TransactionId holder;
+
+	outbox_consume_hold(ref, &row->key, true);
+	switch (outbox_deliveries_lock(&walk->table, LockWaitSkip))
+	{
+		case TM_Ok:
+			return true;
+		case TM_WouldBlock:
+			holder = outbox_deliveries_holder(walk->table.slot);
+			*visit = TransactionIdIsValid(holder) && outbox_claimant_is(ref, holder) ?
+				OUTBOX_VISIT_PASSED : OUTBOX_VISIT_UNRESOLVED;
+			return false;
+		default:
+			/* Changed since the snapshot: the next claim will see into what. */
+			*visit = OUTBOX_VISIT_UNRESOLVED;
+			return false;
+	}
+}
+
+static void
+bury_without_message(OutboxWalk *walk, const OutboxDeliveryRow *row, List **attempts)
+{
+	OutboxVerdict verdict = {.state = OUTBOX_DEAD, .code = "message_missing"};
+
+	outbox_write_outcome(walk->handler, &walk->table, row, &verdict,
+						 "the message was removed from outbox.message", row->key.due_at, walk->now, attempts);
+}
+
+/* The attempt whose lease ran out is over.  True if it was the last one: the row is settled then. */
+static bool
+end_expired(OutboxWalk *walk, const OutboxDeliveryRow *row, OutboxVerdict *verdict)
+{
+	static const char *const error = "the lease ran out before the consumer settled it";
+	Claim	   *claim = walk->arg;
+
+	if (outbox_lease_exhausts(walk->handler, walk->table.slot, row, verdict))
+	{
+		outbox_write_outcome(walk->handler, &walk->table, row, verdict, error, row->key.due_at,
+							 walk->now, &claim->attempts);
+		return true;
+	}
+	outbox_note_attempt(walk->handler, row, OUTBOX_RETRYING, verdict->code, error, walk->now, &claim->attempts);
+	return false;
+}
+
+static void
+write_lease(OutboxWalk *walk, const OutboxDeliveryRow *row, const OutboxVerdict *expired)
+{
+	Claim	   *claim = walk->arg;
+	OutboxDeliveryTable *table = &walk->table;
+	OutboxKey	key = {claim->leased_until, row->key.id};
+
+	outbox_deliveries_begin_change(table);
+	outbox_deliveries_set(table, Anum_delivery_state, Int16GetDatum(OUTBOX_LEASED));
+	outbox_deliveries_set(table, Anum_delivery_attempts, Int32GetDatum(row->attempts + 1));
+	outbox_deliveries_set(table, Anum_delivery_due_at, TimestampTzGetDatum(claim->leased_until));
+	if (expired != NULL)
+	{
+		outbox_deliveries_set_text(table, Anum_delivery_code, expired->code);
+		outbox_deliveries_set(table, Anum_delivery_streak, Int16GetDatum(Min(expired->streak, OUTBOX_STREAK_MAX)));
+		outbox_deliveries_set_null(table, Anum_delivery_error);
+	}
+	outbox_deliveries_store_change(table);
+	outbox_consume_moved(&walk->handler->ref, &key);
+}
+
+static void
+copy_column(Claim *claim, int out, AttrNumber column, Datum *values, bool *isnull)
+{
+	values[out] = slot_getattr(claim->message_slot, column, &isnull[out]);
+}
+
+/* Hand the message in message_slot to the consumer. */
+static void
+return_message(Claim *claim, const OutboxDeliveryRow *row)
+{
+	Datum		values[OUT_COLUMNS];
+	bool		isnull[OUT_COLUMNS] = {false};
+
+	slot_getallattrs(claim->message_slot);
+	values[OUT_ID] = UUIDPGetDatum(&row->key.id);
+	values[OUT_ATTEMPT] = Int32GetDatum(row->attempts + 1);
+	copy_column(claim, OUT_TOPIC, Anum_message_topic, values, isnull);
+	copy_column(claim, OUT_PAYLOAD, Anum_message_payload, values, isnull);
+	copy_column(claim, OUT_KEY, Anum_message_key, values, isnull);
+	copy_column(claim, OUT_TENANT, Anum_message_tenant, values, isnull);
+	copy_column(claim, OUT_CORRELATION_ID, Anum_message_correlation_id, values, isnull);
+	copy_column(claim, OUT_HEADERS, Anum_message_headers, values, isnull);
+	copy_column(claim, OUT_STAGED_AT, Anum_message_staged_at, values, isnull);
+	values[OUT_LEASED_UNTIL] = TimestampTzGetDatum(claim->leased_until);
+	tuplestore_putvalues(claim->result->setResult, claim->result->setDesc, values, isnull);
+}
+
+/* The walk's visitor: lease the row. */
+static OutboxVisit
+take(OutboxWalk *walk, const OutboxDeliveryRow *offered)
+{
+	Claim	   *claim = walk->arg;
+	OutboxDeliveryRow row;
+	OutboxVerdict verdict;
+	OutboxVisit visit;
+	bool		expired;
+
+	note_durability(claim, walk->table.slot);
+	if (!lock_offered(walk, offered, &visit))
+		return visit;
+	outbox_deliveries_read(walk->table.slot, &row);
+
+	expired = row.state == OUTBOX_LEASED;
+	if (expired && end_expired(walk, &row, &verdict))
+		return OUTBOX_VISIT_PASSED;
+	if (!find_message(claim, &row.key.id))
+	{
+		bury_without_message(walk, &row, &claim->attempts);
+		return OUTBOX_VISIT_PASSED;
+	}
+	write_lease(walk, &row, expired ? &verdict : NULL);
+	return_message(claim, &row);
+	return OUTBOX_VISIT_TAKEN;
+}
+
+static int
+wanted_by(const OutboxPullHandler *handler, int max_messages)
+{
+	/* Each key takes a lock that is held until the transaction ends. */
+	return handler->ordered ? Min(max_messages, outbox_key_lock_limit()) : max_messages;
+}
+
+static void
+claim_messages(const OutboxPullHandler *handler, int32 version, int max_messages, Claim *claim, TimestampTz now)
+{
+	OutboxWalk	walk = {
+		.handler = handler,
+		.version = version,
+		.now = now,
+		.wanted = wanted_by(handler, max_messages),
+		.writing = true,
+		.visitor = take,
+		.arg = claim
+	};
+
+	open_messages(claim);
+	outbox_walk(&walk);
+	close_messages(claim);
+	outbox_log_noted_attempts(claim->attempts);
+	if (walk.taken > 0 && !XLogRecPtrIsInvalid(claim->flush_point))
+		XLogFlush(claim->flush_point);
+}
+
+PG_FUNCTION_INFO_V1(outbox_sql_claim);
+
+/* outbox.claim(handler, max_messages, lease, version) */
+Datum
+outbox_sql_claim(PG_FUNCTION_ARGS)
+{
+	char	   *name = outbox_handler_argument(fcinfo, 0);
+	int32		max_messages = outbox_int_argument(fcinfo, 1, "max_messages", 1, MAX_CLAIM);
+	int32		version = PG_ARGISNULL(3) ? OUTBOX_VERSION_DEFAULT :
+		outbox_int_argument(fcinfo, 3, "version", 0, PG_INT32_MAX);
+	TimestampTz now = GetCurrentTimestamp();
+	Claim		claim = {0};
+	OutboxPullHandler handler;
+
+	claim.leased_until = outbox_lease_argument(fcinfo, 2, now);
+	PreventCommandIfReadOnly("outbox.claim()");
+	outbox_init_materialized_srf(fcinfo);
+	claim.result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	outbox_pull_handler(name, OUTBOX_PULL_CLAIM, &handler);
+	if (!handler.paused)
+		claim_messages(&handler, version, max_messages, &claim, now);
+	PG_RETURN_NULL();
+}

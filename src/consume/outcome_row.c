@@ -1,0 +1,105 @@
+/*-------------------------------------------------------------------------
+ *
+ * outcome_row.c
+ *		Writing the outcome of an attempt into its delivery.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "utils/timestamp.h"
+
+#include "common/attempt_log.h"
+#include "common/session.h"
+#include "compat.h"
+#include "consume/outcome_row.h"
+#include "consume/transaction.h"
+
+void
+outbox_judge_row(const OutboxPullHandler *handler, TupleTableSlot *slot, const OutboxDeliveryRow *row,
+				 const OutboxSaid *said, OutboxVerdict *verdict)
+{
+	const char *last_code = outbox_deliveries_text(slot, Anum_delivery_code);
+
+	outbox_judge_said(&handler->retry, said, row->attempts - row->budget_from, last_code, row->streak,
+					  outbox_random_fraction(), verdict);
+}
+
+bool
+outbox_lease_exhausts(const OutboxPullHandler *handler, TupleTableSlot *slot,
+					  const OutboxDeliveryRow *row, OutboxVerdict *verdict)
+{
+	OutboxSaid	said = {OUTBOX_ACTION_RETRY, OUTBOX_LEASE_EXPIRED, -1};
+
+	outbox_judge_row(handler, slot, row, &said, verdict);
+	return verdict->state != OUTBOX_RETRYING;
+}
+
+void
+outbox_note_attempt(const OutboxPullHandler *handler, const OutboxDeliveryRow *row,
+					OutboxState outcome, const char *code, const char *error,
+					TimestampTz now, List **attempts)
+{
+	OutboxAttempt *attempt;
+
+	if (!outbox_should_log(outcome))
+		return;
+	attempt = palloc(sizeof(OutboxAttempt));
+	attempt->message_id = row->key.id;
+	attempt->handler_id = handler->id;
+	attempt->attempt = row->attempts;
+	attempt->finished_at = now;
+	/* When the lease began is not kept. */
+	attempt->duration_us = -1;
+	attempt->outcome = outcome;
+	attempt->http_status = 0;
+	attempt->code = code ? pstrdup(code) : NULL;
+	attempt->error = error;
+	*attempts = lappend(*attempts, attempt);
+}
+
+void
+outbox_log_noted_attempts(List *attempts)
+{
+	OutboxSecurity security;
+	ListCell   *lc;
+
+	if (attempts == NIL)
+		return;
+	outbox_become_owner(&security);
+	SPI_connect();
+	foreach(lc, attempts)
+		outbox_log_attempt(lfirst(lc));
+	SPI_finish();
+	outbox_become_caller(&security);
+}
+
+void
+outbox_write_outcome(const OutboxPullHandler *handler, OutboxDeliveryTable *table,
+					 const OutboxDeliveryRow *row, const OutboxVerdict *verdict,
+					 const char *error, TimestampTz due_at, TimestampTz now, List **attempts)
+{
+	OutboxKey	key = {due_at, row->key.id};
+	bool		final = verdict->state >= OUTBOX_DELIVERED;
+
+	outbox_note_attempt(handler, row, verdict->state, verdict->code, error, now, attempts);
+
+	outbox_deliveries_begin_change(table);
+	outbox_deliveries_set(table, Anum_delivery_state, Int16GetDatum(verdict->state));
+	outbox_deliveries_set(table, Anum_delivery_streak, Int16GetDatum(Min(verdict->streak, OUTBOX_STREAK_MAX)));
+	outbox_deliveries_set_null(table, Anum_delivery_http_status);
+	outbox_deliveries_set_text(table, Anum_delivery_code, verdict->code);
+	outbox_deliveries_set_text(table, Anum_delivery_error, error);
+	if (final)
+		outbox_deliveries_set(table, Anum_delivery_settled_at, TimestampTzGetDatum(now));
+	else
+		outbox_deliveries_set(table, Anum_delivery_due_at, TimestampTzGetDatum(due_at));
+	outbox_deliveries_store_change(table);
+
+	if (!final)
+		outbox_consume_moved(&handler->ref, &key);
+	/* What came after it may go now; even if it is tried again, something before it may. */
+	if (handler->ordered && row->message_key != NULL)
+		outbox_consume_revisit(&handler->ref, &row->key.id);
+}

@@ -1,0 +1,270 @@
+/*-------------------------------------------------------------------------
+ *
+ * pull_handler.c
+ *		A pull handler as consumers' backends know it, and who may consume it.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "common/retry_policy.h"
+#include "common/session.h"
+#include "consume/pull_handler.h"
+#include "dispatch/doorbell.h"
+#include "dispatch/shmem.h"
+
+/* What is cached of a handler. */
+typedef struct CachedHandler
+{
+	char		name[NAMEDATALEN];	/* hash key; names of handlers are no longer */
+	bool		push;
+	OutboxPullHandler handler;
+	int			nconsumers;
+	char	  **consumers;		/* names of roles */
+} CachedHandler;
+
+static MemoryContext cache_context = NULL;
+static HTAB *cache = NULL;
+static uint32 cache_generation = 0;
+
+/* The live handler of the name, else the one dropped last. */
+static OutboxPlan load_plan = {
+	.sql = "SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, "
+	"h.on_dead OPERATOR(pg_catalog.=) 'block', "
+	"(SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 OR "
+	" NOT pg_catalog.bool_and(i.system_identifier OPERATOR(pg_catalog.=) $2 AND i.database_oid OPERATOR(pg_catalog.=) $3) "
+	" FROM outbox.installation i), "
+	"(SELECT pg_catalog.array_agg(c.role::pg_catalog.text) FROM outbox.consumer c WHERE c.handler_id OPERATOR(pg_catalog.=) h.id), "
+	OUTBOX_RETRY_COLUMNS " "
+	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
+	"WHERE h.name OPERATOR(pg_catalog.=) $1 AND h.id OPERATOR(pg_catalog.<>) 0 "
+	"ORDER BY h.dropped_at IS NULL DESC, h.id DESC LIMIT 1",
+	.nargs = 3,
+	.argtypes = {TEXTOID, INT8OID, OIDOID},
+};
+
+enum
+{
+	COL_ID = 1,
+	COL_PUSH,
+	COL_DROPPED,
+	COL_PAUSED,
+	COL_ORDERED,
+	COL_BLOCK,
+	COL_HELD,
+	COL_CONSUMERS,
+	COL_RETRY
+};
+
+static void
+read_consumers(CachedHandler *entry, Datum array)
+{
+	Datum	   *elems;
+
+	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elems, NULL, &entry->nconsumers);
+	entry->consumers = palloc(sizeof(char *) * Max(1, entry->nconsumers));
+	for (int i = 0; i < entry->nconsumers; i++)
+		entry->consumers[i] = TextDatumGetCString(elems[i]);
+	pfree(elems);
+}
+
+static bool
+get_bool(HeapTuple tuple, TupleDesc desc, int column)
+{
+	bool		isnull;
+	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
+
+	return !isnull && DatumGetBool(value);
+}
+
+/* Read a row into entry, everything it points to in context. */
+static void
+read_handler(CachedHandler *entry, HeapTuple tuple, TupleDesc desc, MemoryContext context)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(context);
+	OutboxPullHandler *handler = &entry->handler;
+	bool		isnull;
+	Datum		consumers;
+
+	memset(handler, 0, sizeof(OutboxPullHandler));
+	handler->id = DatumGetInt32(SPI_getbinval(tuple, desc, COL_ID, &isnull));
+	entry->push = get_bool(tuple, desc, COL_PUSH);
+	handler->dropped = get_bool(tuple, desc, COL_DROPPED);
+	handler->paused = get_bool(tuple, desc, COL_PAUSED);
+	handler->ordered = get_bool(tuple, desc, COL_ORDERED);
+	handler->block_on_dead = get_bool(tuple, desc, COL_BLOCK);
+	handler->held = get_bool(tuple, desc, COL_HELD);
+	entry->nconsumers = 0;
+	consumers = SPI_getbinval(tuple, desc, COL_CONSUMERS, &isnull);
+	if (!isnull)
+		read_consumers(entry, consumers);
+	outbox_read_retry_policy(tuple, desc, COL_RETRY, &handler->retry);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/*
+ * Read the handler as it is committed now, whatever snapshot the caller has:
+ * what is read under an old one must not be cached as the present state.
+ */
+static bool
+load_handler(const char *name, CachedHandler *entry, MemoryContext context)
+{
+	Datum		values[3];
+	OutboxSecurity security;
+	bool		found;
+
+	values[0] = CStringGetTextDatum(name);
+	values[1] = Int64GetDatum((int64) GetSystemIdentifier());
+	values[2] = ObjectIdGetDatum(MyDatabaseId);
+
+	outbox_become_owner(&security);
+	PushActiveSnapshot(GetLatestSnapshot());
+	SPI_connect();
+	found = outbox_execute(&load_plan, values, NULL, true, 0, SPI_OK_SELECT) > 0;
+	if (found)
+		read_handler(entry, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, context);
+	SPI_finish();
+	PopActiveSnapshot();
+	outbox_become_caller(&security);
+	return found;
+}
+
+/* Make the cache empty if it is not of this generation. */
+static void
+prepare_cache(uint32 generation)
+{
+	HASHCTL		ctl;
+
+	if (cache != NULL && cache_generation == generation)
+		return;
+	cache = NULL;
+	if (cache_context == NULL)
+		cache_context = AllocSetContextCreate(TopMemoryContext, "outbox pull handlers",
+											  ALLOCSET_SMALL_SIZES);
+	else
+		MemoryContextReset(cache_context);
+	ctl.keysize = NAMEDATALEN;
+	ctl.entrysize = sizeof(CachedHandler);
+	ctl.hcxt = cache_context;
+	cache = hash_create("outbox pull handlers", 16, &ctl, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	cache_generation = generation;
+}
+
+static CachedHandler *
+lookup_cached(OutboxDatabase *db, const char *name)
+{
+	uint32		generation = pg_atomic_read_u32(&db->handler_generation);
+	CachedHandler *entry;
+	CachedHandler loaded;
+
+	prepare_cache(generation);
+	entry = hash_search(cache, name, HASH_FIND, NULL);
+	if (entry != NULL)
+		return entry;
+
+	/* Read after the generation was: a change that this does not see moves the generation. */
+	if (!load_handler(name, &loaded, cache_context))
+		return NULL;
+	strlcpy(loaded.name, name, NAMEDATALEN);
+	entry = hash_search(cache, name, HASH_ENTER, NULL);
+	*entry = loaded;
+	return entry;
+}
+
+static CachedHandler *
+lookup(const char *name)
+{
+	OutboxDatabase *db = outbox_my_database();
+	CachedHandler *entry;
+
+	if (strlen(name) >= NAMEDATALEN)
+		return NULL;
+	if (db != NULL && !outbox_doorbell_handlers_noted())
+		return lookup_cached(db, name);
+	entry = palloc(sizeof(CachedHandler));
+	return load_handler(name, entry, CurrentMemoryContext) ? entry : NULL;
+}
+
+static Oid
+extension_owner(void)
+{
+	OutboxSecurity security;
+	Oid			owner;
+
+	outbox_become_owner(&security);
+	owner = GetUserId();
+	outbox_become_caller(&security);
+	return owner;
+}
+
+/* The owner, and members of the roles that outbox.grant_consumer() named. */
+static bool
+may_consume(const CachedHandler *entry, Oid user)
+{
+	if (has_privs_of_role(user, extension_owner()))
+		return true;
+	for (int i = 0; i < entry->nconsumers; i++)
+	{
+		Oid			role = get_role_oid(entry->consumers[i], true);
+
+		if (OidIsValid(role) && has_privs_of_role(user, role))
+			return true;
+	}
+	return false;
+}
+
+void
+outbox_pull_handler(const char *name, OutboxPullUse use, OutboxPullHandler *handler)
+{
+	CachedHandler *entry;
+
+	outbox_check_sql_version();
+	entry = lookup(name);
+	if (entry == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("handler \"%s\" does not exist", name),
+				 errhint("Create it with outbox.create_handler() and no URL.")));
+	/* First of all: whoever may not consume it learns nothing more of the handler. */
+	if (!may_consume(entry, GetUserId()))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to consume handler \"%s\"", name),
+				 errhint("Its owner can allow it: SELECT outbox.grant_consumer(%s, %s).",
+						 quote_literal_cstr(name), quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
+	if (entry->push)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("handler \"%s\" is a push handler", name),
+				 errdetail("It has a URL, and the dispatcher delivers its messages there."),
+				 errhint("Create a handler of its own, without a URL, to claim messages from.")));
+	if (entry->handler.dropped && use == OUTBOX_PULL_CLAIM)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("handler \"%s\" was dropped", name),
+				 errhint("Nothing can be claimed from a dropped handler; create one.")));
+	if (entry->handler.held && use == OUTBOX_PULL_CLAIM)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("deliveries are held because this database is a copy"),
+				 errhint("Once it is certain that the original does not deliver them, call outbox.adopt().")));
+
+	*handler = entry->handler;
+	handler->ref.dboid = MyDatabaseId;
+	handler->ref.handler_id = handler->id;
+	handler->ref.state = outbox_my_database() == NULL ? NULL :
+		outbox_pull_state(MyDatabaseId, handler->id, true);
+}

@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * walk.h
+ *		Goes through what a consumer may claim, oldest due first.
+ *
+ * The one loop behind claims and the checks of waiting consumers.  It looks at the strays, then reads
+ * the index of outstanding deliveries from the handler's position on, offers
+ * each row that nobody stands in the way of to a visitor, and raises the
+ * position (low_water.h says why that loses nothing).
+ *
+ * Process: any backend, in a transaction.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_WALK_H
+#define OUTBOX_WALK_H
+
+#include "consume/delivery_table.h"
+#include "consume/key_order.h"
+#include "consume/low_water.h"
+#include "consume/pull_handler.h"
+
+/* What became of a row. */
+typedef enum OutboxVisit
+{
+	OUTBOX_VISIT_TAKEN,			/* it counts towards what is wanted; responsibility for it is taken */
+	OUTBOX_VISIT_PASSED,		/* there is nothing to be done about it now */
+	OUTBOX_VISIT_UNRESOLVED		/* somebody has to look at it again */
+} OutboxVisit;
+
+typedef struct OutboxWalk OutboxWalk;
+
+/* Offered: table.slot holds the row.  Called with the walk's snapshot active. */
+typedef OutboxVisit (*OutboxVisitor) (OutboxWalk *walk, const OutboxDeliveryRow *row);
+
+struct OutboxWalk
+{
+	/* set by the caller */
+	const OutboxPullHandler *handler;
+	int32		version;		/* rows that ask for a higher one are passed */
+	TimestampTz now;			/* what is due later is not looked at */
+	int			wanted;			/* stop when so many are taken */
+	bool		writing;		/* the visitor changes rows: strays are taken off, not only looked at */
+	OutboxVisitor visitor;
+	void	   *arg;
+
+	/* for the visitor, and after the walk */
+	OutboxDeliveryTable table;
+	int			taken;
+	TimestampTz next_due;		/* if asked for: nothing before it falls due by itself; DT_NOEND: nothing */
+	bool		want_next_due;
+	bool		found_held;		/* somebody other than a consumer holds a row that could be claimed */
+
+	/* the walk's own */
+	OutboxClaimStart start;
+	OutboxKeyOrder order;
+	bool		found;			/* not writing: something is there that has to stay ahead */
+	OutboxUnresolved unresolved[OUTBOX_STRAYS];
+	int			nunresolved;
+};
+
+/* The version of a consumer that names none, and one that may claim everything. */
+#define OUTBOX_VERSION_DEFAULT 0
+#define OUTBOX_VERSION_HIGHEST PG_INT32_MAX
+
+extern void outbox_walk(OutboxWalk *walk);
+
+#endif							/* OUTBOX_WALK_H */
