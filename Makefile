@@ -102,7 +102,7 @@ fuzz-http1: build/fuzz/http1_fuzz
 $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)
 
 # Programs the benchmarks and load tests use; none of them sees the server.
-BENCH_TOOLS = test/bench/receiver test/bench/curl_loop test/bench/transport_loop
+BENCH_TOOLS = test/bench/receiver test/bench/curl_loop test/bench/transport_loop test/bench/latency
 BENCH_CFLAGS = -O2 -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-clobbered -Wno-missing-braces
 CURL_FLAGS = $(shell pkg-config --cflags --libs libcurl)
 test/bench/receiver: test/bench/receiver.c
@@ -111,5 +111,7 @@ test/bench/curl_loop: test/bench/curl_loop.c test/bench/load.h
 	$(CC) $(BENCH_CFLAGS) -o $@ $< $(CURL_FLAGS)
 test/bench/transport_loop: test/bench/transport_loop.c test/bench/load.h $(filter-out src/http/module.o,$(HTTP_OBJS))
 	$(CC) $(BENCH_CFLAGS) -I$(srcdir)/src -o $@ $(filter %.c %.o,$^) $(CURL_FLAGS)
+test/bench/latency: test/bench/latency.c
+	$(CC) $(BENCH_CFLAGS) -o $@ $< $(shell pkg-config --cflags --libs libpq)
 bench-tools: $(BENCH_TOOLS)
 .PHONY: bench-tools

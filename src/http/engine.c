@@ -705,6 +705,12 @@ descriptors_are_out(void)
 	return out;
 }
 
+bool
+outbox_job_was_alerted(const OutboxJob *job)
+{
+	return strstr(job->error, " alert ") != NULL;
+}
+
 HttpFailure
 outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 {
@@ -752,7 +758,9 @@ outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 		case CURLE_SEND_ERROR:
 		case CURLE_SEND_FAIL_REWIND:
 		case CURLE_RECV_ERROR:
-			return answered ? HTTP_FAILED_BODY : HTTP_FAILED_CONNECT;
+			if (answered)
+				return HTTP_FAILED_BODY;
+			return outbox_job_was_alerted(job) ? HTTP_FAILED_TLS : HTTP_FAILED_CONNECT;
 
 		case CURLE_PARTIAL_FILE:
 		case CURLE_WEIRD_SERVER_REPLY:

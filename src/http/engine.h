@@ -88,6 +88,12 @@ extern void outbox_job_free(OutboxJob *job);
 /* What a result means; answered: some of an answer had come. */
 extern HttpFailure outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered);
 
+/*
+ * Did the receiver refuse by an alert of TLS?  In TLS 1.3 it may do so, for
+ * want of a client certificate say, when the handshake is over for us.
+ */
+extern bool outbox_job_was_alerted(const OutboxJob *job);
+
 /* One line about a failure and the result it comes from. */
 extern const char *outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result);
 

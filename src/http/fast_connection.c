@@ -103,6 +103,7 @@ io_result(ssize_t n)
 	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? IO_AGAIN : IO_DEAD;
 }
 
+/* What curl_easy_send() or curl_easy_recv() came to. */
 static ssize_t
 curl_io_result(CURLcode result, size_t n)
 {
@@ -114,14 +115,37 @@ curl_io_result(CURLcode result, size_t n)
 static ssize_t
 receive(Connection *connection)
 {
+	CURLcode	result;
 	size_t		n = 0;
 
 	if (!connection->target->tls)
 		return io_result(recv(connection->fd, read_buffer, READ_SIZE, 0));
-	return curl_io_result(curl_easy_recv(connection->job.easy, read_buffer, READ_SIZE, &n), n);
+	result = curl_easy_recv(connection->job.easy, read_buffer, READ_SIZE, &n);
+	return curl_io_result(result, n);
 }
 
-/* Write some of what is left of the request. */
+static ssize_t
+transmit_tls(Connection *connection, const char *data, size_t len)
+{
+	size_t		n = 0;
+	CURLcode	result = curl_easy_send(connection->job.easy, data, len, &n);
+
+	return curl_io_result(result, n);
+}
+
+static ssize_t
+transmit_plain(Connection *connection, const char *head, size_t head_len, const char *body, size_t body_len)
+{
+	struct iovec parts[2] = {
+		{.iov_base = (char *) head,.iov_len = head_len},
+		{.iov_base = (char *) body,.iov_len = body_len}
+	};
+	struct msghdr message = {.msg_iov = parts,.msg_iovlen = body_len > 0 ? 2 : 1};
+
+	return io_result(sendmsg(connection->fd, &message, MSG_NOSIGNAL));
+}
+
+/* Write some of what is left of the request, which is not nothing. */
 static ssize_t
 transmit(Connection *connection)
 {
@@ -129,24 +153,15 @@ transmit(Connection *connection)
 	size_t		head_len = connection->out.len - connection->out_done;
 	const char *body = connection->exchange->body + connection->body_done;
 	size_t		body_len = connection->body_len - connection->body_done;
-	size_t		n = 0;
+	ssize_t		n;
 
-	if (connection->target->tls)
-	{
-		if (head_len > 0)
-			return curl_io_result(curl_easy_send(connection->job.easy, head, head_len, &n), n);
-		return curl_io_result(curl_easy_send(connection->job.easy, body, body_len, &n), n);
-	}
+	if (!connection->target->tls)
+		n = transmit_plain(connection, head, head_len, body, body_len);
+	else if (head_len > 0)
+		n = transmit_tls(connection, head, head_len);
 	else
-	{
-		struct iovec parts[2] = {
-			{.iov_base = (char *) head,.iov_len = head_len},
-			{.iov_base = (char *) body,.iov_len = body_len}
-		};
-		struct msghdr message = {.msg_iov = parts,.msg_iovlen = body_len > 0 ? 2 : 1};
-
-		return io_result(sendmsg(connection->fd, &message, MSG_NOSIGNAL));
-	}
+		n = transmit_tls(connection, body, body_len);
+	return n == 0 ? IO_AGAIN : n;
 }
 
 static bool
@@ -248,7 +263,10 @@ connection_lost(Connection *connection, const char *error)
 	}
 	if (!connection->used)
 	{
-		fail(connection, HTTP_FAILED_CONNECT, error);
+		if (target->tls && outbox_job_was_alerted(&connection->job))
+			fail(connection, HTTP_FAILED_TLS, connection->job.error);
+		else
+			fail(connection, HTTP_FAILED_CONNECT, error);
 		return;
 	}
 	close_connection(connection);

@@ -273,6 +273,7 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 	{
 		const OutboxRoute *route = &staging->routes->route[i];
 
+		CHECK_FOR_INTERRUPTS();
 		outbox_insert_delivery(&staging->inserter, message, route);
 		outbox_doorbell_note(route->handler_id, OUTBOX_RING_DUE, message->envelope->due_at, &message->id);
 	}

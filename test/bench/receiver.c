@@ -569,6 +569,8 @@ read_options(int argc, char **argv)
 				record = fopen(optarg, "a");
 				if (record == NULL)
 					die(optarg);
+				/* Whoever measures latency reads along. */
+				setvbuf(record, NULL, _IOLBF, 0);
 				break;
 			default:
 				exit(2);

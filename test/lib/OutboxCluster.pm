@@ -57,6 +57,22 @@ sub extension
 	return;
 }
 
+# Start after kill9(): the children of the postmaster that was killed need a
+# moment to notice, and until then a new one refuses to start.
+sub start_after_crash
+{
+	my $self = shift;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	until ($self->start(fail_ok => 1))
+	{
+		die "server does not start after the crash\n" if time > $end;
+		# A failed start takes the stale pid file for a running server.
+		$self->{_pid} = undef;
+		usleep(100_000);
+	}
+	return;
+}
+
 # Run SQL in database postgres, or in the one named last.
 sub sql
 {

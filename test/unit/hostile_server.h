@@ -34,13 +34,15 @@
 
 #define HOSTILE_HEAD 65536
 
-/* How bytes travel, when it is not plainly.  session is what accept() returned. */
+/* How bytes travel, when it is not plainly.  session is what accept() returned; NULL: no session. */
 typedef struct HostileWire
 {
-	void	   *(*accept) (int fd);
+	void	   *(*accept) (const struct HostileWire *wire, int fd);
 	ssize_t		(*read) (void *session, char *data, size_t len);
 	ssize_t		(*write) (void *session, const char *data, size_t len);
-	void		(*close) (void *session);
+	void		(*close) (const struct HostileWire *wire, void *session);
+	void	   *context;
+	bool		rude;			/* ends without saying so */
 } HostileWire;
 
 typedef struct Peer
@@ -402,11 +404,11 @@ peer_thread(void *arg)
 	Peer	   *peer = arg;
 
 	if (peer->wire != NULL)
-		peer->session = peer->wire->accept(peer->fd);
+		peer->session = peer->wire->accept(peer->wire, peer->fd);
 	if (peer->wire == NULL || peer->session != NULL)
 		serve_peer(peer);
 	if (peer->session != NULL)
-		peer->wire->close(peer->session);
+		peer->wire->close(peer->wire, peer->session);
 	close(peer->fd);
 	seen.closed++;
 	free(peer);

@@ -23,7 +23,6 @@ typedef struct Call
 } Call;
 
 static const HttpTransport *transport;
-static int	server_port;
 
 /* The longest that one call of drive() or catch_up() took, in ms. */
 static int64_t longest_drive;
@@ -34,7 +33,7 @@ is_fast(void)
 	return strcmp(transport->name, "fast") == 0;
 }
 
-/* A call to a path of the server, with body "{}" and a generous timeout. */
+/* A call to a URL, with body "{}" and a generous timeout. */
 static void
 set_up_url(Call *call, const char *url)
 {
@@ -54,15 +53,6 @@ set_up_url(Call *call, const char *url)
 	call->exchange.body_len = 2;
 	call->exchange.capture_limit = 1024;
 	call->exchange.owner = call;
-}
-
-static void
-set_up(Call *call, const char *path)
-{
-	char		url[256];
-
-	snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", server_port, path);
-	set_up_url(call, url);
 }
 
 static void
@@ -137,30 +127,6 @@ static bool
 answered_with(const Call *call, int status)
 {
 	return failed_as(call, HTTP_ANSWERED) && call->exchange.status == status;
-}
-
-/* A whole call to a path: performed, checked, finished. */
-static void
-expect_failure(const char *path, HttpFailure failure, const char *what)
-{
-	Call		call;
-
-	set_up(&call, path);
-	perform(&call);
-	ok(failed_as(&call, failure), "%s: %s", transport->name, what);
-	ok(call.exchange.error[0] != '\0', "%s: %s: it says why: %s", transport->name, what, call.exchange.error);
-	finish(&call);
-}
-
-static void
-expect_status(const char *path, int status, const char *what)
-{
-	Call		call;
-
-	set_up(&call, path);
-	perform(&call);
-	ok(answered_with(&call, status), "%s: %s", transport->name, what);
-	finish(&call);
 }
 
 static void

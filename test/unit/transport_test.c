@@ -42,6 +42,7 @@ static const RawAnswer raw_table[] = {
  * Names
  */
 
+static int	server_port;
 static atomic_bool lookups_hang = true;
 
 typedef int (*Lookup) (const char *, const char *, const struct addrinfo *, struct addrinfo **);
@@ -122,6 +123,39 @@ usual_options(void)
 /*
  * Answers
  */
+
+static void
+set_up(Call *call, const char *path)
+{
+	char		url[256];
+
+	snprintf(url, sizeof(url), "http://127.0.0.1:%d%s", server_port, path);
+	set_up_url(call, url);
+}
+
+/* A whole call to a path: performed, checked, finished. */
+static void
+expect_failure(const char *path, HttpFailure failure, const char *what)
+{
+	Call		call;
+
+	set_up(&call, path);
+	perform(&call);
+	ok(failed_as(&call, failure), "%s: %s", transport->name, what);
+	ok(call.exchange.error[0] != '\0', "%s: %s: it says why: %s", transport->name, what, call.exchange.error);
+	finish(&call);
+}
+
+static void
+expect_status(const char *path, int status, const char *what)
+{
+	Call		call;
+
+	set_up(&call, path);
+	perform(&call);
+	ok(answered_with(&call, status), "%s: %s", transport->name, what);
+	finish(&call);
+}
 
 static void
 check_answers(void)
@@ -291,7 +325,7 @@ check_keeping(void)
 		   transport->name, i, call.exchange.reused, call.exchange.resent);
 		ok(wait_for_count(&seen.closed, before + 1), "%s: the receiver closed", transport->name);
 		transport->release(&call.exchange);
-		turn(0);
+		turn(50);
 	}
 	before = seen.closed;
 	perform(&call);

@@ -10,3 +10,5 @@ test/unit/http1_parser_test: src/http/http1_parser.o
 # The transports are tested whole, with threads for the receiver.
 test/unit/transport_test: test/unit/transport_harness.h test/unit/hostile_server.h $(filter-out src/http/module.o,$(HTTP_OBJS))
 test/unit/transport_test: UNIT_LIBS = $(CURL_FLAGS) -lpthread -ldl
+test/unit/transport_tls_test: test/unit/transport_harness.h test/unit/hostile_server.h $(filter-out src/http/module.o,$(HTTP_OBJS))
+test/unit/transport_tls_test: UNIT_LIBS = $(CURL_FLAGS) -lssl -lcrypto -lpthread

@@ -1,0 +1,151 @@
+# What the benchmarks share: a server with settings fit for measuring, the C
+# receiver, and figures as medians with ratios.
+#
+# A benchmark prints one line per figure.  Whatever is compared is measured
+# in the same run, turn by turn, because machines are noisy; nothing here
+# says whether a figure is good.
+package OutboxBench;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use File::Basename qw(dirname);
+use OutboxCluster;
+use Test::More ();
+use Time::HiRes qw(usleep time);
+
+our @EXPORT = qw(bench_dir bench_cluster start_receiver stop_receiver receiver_counts
+  median ratio report runs option backlog drain_rate curl_rate);
+
+sub bench_dir { return dirname(__FILE__) . '/../bench'; }
+
+# --name=value on the command line, or a default.
+sub option
+{
+	my ($name, $default) = @_;
+	foreach (@ARGV) { return $1 if /^--\Q$name\E=(.*)$/; }
+	return $default;
+}
+
+# How often each figure is measured.
+sub runs { return option('runs', 3); }
+
+sub median
+{
+	my @sorted = sort { $a <=> $b } @_;
+	return $sorted[ $#sorted / 2 ] if @sorted % 2;
+	return ($sorted[ @sorted / 2 - 1 ] + $sorted[ @sorted / 2 ]) / 2;
+}
+
+# The median of the ratios of figures measured in pairs.
+sub ratio
+{
+	my ($a, $b) = @_;
+	return median(map { $a->[$_] / $b->[$_] } 0 .. $#$a);
+}
+
+sub report
+{
+	my ($what, $format, @values) = @_;
+	# Standard output itself is the test log's.
+	my $out = Test::More->builder->output;
+	print $out sprintf("%-58s $format\n", $what, @values);
+	return;
+}
+
+# A running server with the extension in database postgres.  It is durable:
+# a benchmark without fsync would say nothing.
+sub bench_cluster
+{
+	my ($name, %options) = @_;
+	my $conf = $options{conf} // '';
+	return OutboxCluster->create($name, conf => <<"END");
+fsync = on
+synchronous_commit = on
+shared_buffers = 1GB
+max_wal_size = 8GB
+checkpoint_timeout = 30min
+max_connections = 150
+$conf
+END
+}
+
+my %receivers;
+
+# Start the C receiver; returns its port.
+sub start_receiver
+{
+	my @arguments = @_;
+	my $pid = open(my $out, '-|', bench_dir() . '/receiver', @arguments) // die "cannot start the receiver: $!";
+	my $line = <$out>;
+	die "the receiver did not start\n" unless defined $line && $line =~ /port (\d+)/;
+	$receivers{$1} = { pid => $pid, out => $out };
+	return $1;
+}
+
+# What the receiver has counted so far, as a hash.
+sub receiver_counts
+{
+	my $port = shift;
+	kill 'USR1', $receivers{$port}{pid};
+	my $line = readline $receivers{$port}{out};
+	return { $line =~ /(\w+) (\d+)/g };
+}
+
+sub stop_receiver
+{
+	my $port = shift;
+	my $receiver = delete $receivers{$port} // return;
+	kill 'TERM', $receiver->{pid};
+	my @rest = readline $receiver->{out};
+	close $receiver->{out};
+	return;
+}
+
+END { local $?; stop_receiver($_) foreach keys %receivers; }
+
+# Switch delivery on or off.
+sub enable
+{
+	my ($node, $on) = @_;
+	$node->sql("ALTER SYSTEM SET outbox.enabled = $on");
+	$node->sql('SELECT pg_reload_conf()');
+	$node->wait_until("SELECT state FROM outbox.dispatchers WHERE database = 'postgres'", $on eq 'on' ? 'running' : 'disabled');
+	return;
+}
+
+# Stage n messages of some bytes while nothing is delivered.
+sub backlog
+{
+	my ($node, $topic, $n, $bytes) = @_;
+	enable($node, 'off');
+	$node->sql("SELECT count(outbox.stage('$topic', jsonb_build_object('n', g, 'padding', repeat('x', $bytes - 30)))) FROM generate_series(1, $n) AS g");
+	$node->sql('CHECKPOINT');
+	return;
+}
+
+# Deliver what is outstanding and return deliveries a second, from the first
+# settlement to the last one; receipts of earlier drains do not count.
+sub drain_rate
+{
+	my ($node) = @_;
+	my $before = $node->sql('SELECT clock_timestamp()');
+	enable($node, 'on');
+	$node->wait_until('SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3)') || die "the backlog did not drain\n";
+	return $node->sql(<<"END");
+SELECT (count(*) FILTER (WHERE settled_at > first) / extract(epoch FROM max(settled_at) - first))::bigint
+FROM (SELECT settled_at, min(settled_at) OVER () AS first FROM outbox.delivery
+	WHERE settled_at > '$before' AND state = 3) AS d GROUP BY first
+END
+}
+
+# Requests a second of the bare libcurl loop.
+sub curl_rate
+{
+	my ($port, $n, $concurrency, $bytes) = @_;
+	my $out = qx(${\ bench_dir()}/curl_loop --url http://127.0.0.1:$port/ --requests $n --concurrency $concurrency --body-size $bytes);
+	return $out =~ /rate (\d+)/ ? $1 : die "curl_loop said: $out\n";
+}
+
+1;

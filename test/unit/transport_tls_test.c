@@ -1,0 +1,473 @@
+/*
+ * Both transports over TLS, against receivers with good and bad certificates
+ * made on the spot.
+ */
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/stat.h>
+
+#include "transport_harness.h"
+
+#define TEXT(literal) literal, sizeof(literal) - 1
+
+static const RawAnswer raw_table[] = {
+	{"to-eof", TEXT("HTTP/1.1 200 OK\r\n\r\nuntil the end"), true},
+};
+
+typedef struct Identity
+{
+	X509	   *certificate;
+	EVP_PKEY   *key;
+	char		certificate_file[300];
+	char		key_file[300];
+} Identity;
+
+static char folder[256];
+
+/*
+ * Certificates
+ */
+
+static void
+add_extension(X509 *certificate, X509 *issuer, int nid, const char *value)
+{
+	X509V3_CTX	context;
+	X509_EXTENSION *extension;
+
+	X509V3_set_ctx_nodb(&context);
+	X509V3_set_ctx(&context, issuer, certificate, NULL, NULL, 0);
+	extension = X509V3_EXT_conf_nid(NULL, &context, nid, value);
+	if (extension == NULL)
+		abort();
+	X509_add_ext(certificate, extension, -1);
+	X509_EXTENSION_free(extension);
+}
+
+/* A certificate signed by issuer, or by itself as an authority; and files with it and its key. */
+static void
+make_identity(Identity *identity, const char *name, const char *alternative, long from, long to, Identity *issuer)
+{
+	static long serial;
+	FILE	   *file;
+	X509_NAME  *subject;
+
+	identity->key = EVP_EC_gen("P-256");
+	identity->certificate = X509_new();
+	X509_set_version(identity->certificate, 2);
+	ASN1_INTEGER_set(X509_get_serialNumber(identity->certificate), ++serial);
+	X509_gmtime_adj(X509_getm_notBefore(identity->certificate), from);
+	X509_gmtime_adj(X509_getm_notAfter(identity->certificate), to);
+	X509_set_pubkey(identity->certificate, identity->key);
+	subject = X509_get_subject_name(identity->certificate);
+	X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, (const unsigned char *) name, -1, -1, 0);
+	X509_set_issuer_name(identity->certificate, issuer != NULL ? X509_get_subject_name(issuer->certificate) : subject);
+	if (issuer == NULL)
+		add_extension(identity->certificate, identity->certificate, NID_basic_constraints, "critical,CA:TRUE");
+	if (alternative != NULL)
+		add_extension(identity->certificate, identity->certificate, NID_subject_alt_name, alternative);
+	if (X509_sign(identity->certificate, issuer != NULL ? issuer->key : identity->key, EVP_sha256()) == 0)
+		abort();
+
+	snprintf(identity->certificate_file, sizeof(identity->certificate_file), "%s/%s.crt", folder, name);
+	snprintf(identity->key_file, sizeof(identity->key_file), "%s/%s.key", folder, name);
+	file = fopen(identity->certificate_file, "w");
+	PEM_write_X509(file, identity->certificate);
+	fclose(file);
+	file = fopen(identity->key_file, "w");
+	PEM_write_PrivateKey(file, identity->key, NULL, NULL, 0, NULL, NULL);
+	fclose(file);
+}
+
+static void
+drop_identity(Identity *identity)
+{
+	unlink(identity->certificate_file);
+	unlink(identity->key_file);
+	X509_free(identity->certificate);
+	EVP_PKEY_free(identity->key);
+}
+
+/*
+ * The wire
+ */
+
+static void *
+tls_accept(const HostileWire *wire, int fd)
+{
+	SSL		   *ssl = SSL_new(wire->context);
+
+	SSL_set_fd(ssl, fd);
+	if (SSL_accept(ssl) == 1)
+		return ssl;
+	SSL_free(ssl);
+	return NULL;
+}
+
+static ssize_t
+tls_read(void *session, char *data, size_t len)
+{
+	return SSL_read(session, data, len);
+}
+
+static ssize_t
+tls_write(void *session, const char *data, size_t len)
+{
+	return SSL_write(session, data, len);
+}
+
+static void
+tls_close(const HostileWire *wire, void *session)
+{
+	if (!wire->rude)
+		SSL_shutdown(session);
+	SSL_free(session);
+}
+
+static SSL_CTX *
+tls_context(Identity *identity)
+{
+	SSL_CTX    *context = SSL_CTX_new(TLS_server_method());
+
+	SSL_CTX_use_certificate(context, identity->certificate);
+	SSL_CTX_use_PrivateKey(context, identity->key);
+	return context;
+}
+
+/* Serve with this context on a port, which is returned. */
+static int
+tls_listen(SSL_CTX *context, bool rude)
+{
+	HostileWire *wire = calloc(1, sizeof(HostileWire));
+
+	wire->accept = tls_accept;
+	wire->read = tls_read;
+	wire->write = tls_write;
+	wire->close = tls_close;
+	wire->context = context;
+	wire->rude = rude;
+	return hostile_listen(wire);
+}
+
+/*
+ * The tests
+ */
+
+static Identity authority,
+			good,
+			elsewhere,
+			expired,
+			client,
+			stranger;
+
+static int	good_port,
+			rude_port;
+
+static void
+set_up_tls(Call *call, int port, const char *path)
+{
+	char		url[256];
+
+	snprintf(url, sizeof(url), "https://localhost:%d%s", port, path);
+	set_up_url(call, url);
+	call->target.tls_ca_file = authority.certificate_file;
+}
+
+static void
+expect_tls_failure(Call *call, const char *what)
+{
+	int			before = seen.requests;
+
+	perform(call);
+	ok(failed_as(call, HTTP_FAILED_TLS), "%s: %s: %s", transport->name, what, call->exchange.error);
+	is_int(seen.requests, before, "%s: %s: nothing was handled", transport->name, what);
+	finish(call);
+}
+
+static void
+check_certificates(void)
+{
+	Call		call;
+	SSL_CTX    *context;
+
+	set_up_tls(&call, good_port, "/ok");
+	perform(&call);
+	ok(answered_with(&call, 200), "%s: a certificate of our authority", transport->name);
+	transport->release(&call.exchange);
+	for (int i = 0; i < 3; i++)
+	{
+		pause_ms(10);
+		perform(&call);
+		ok(answered_with(&call, 200) && call.exchange.reused && !call.exchange.resent, "%s: the connection is kept", transport->name);
+		transport->release(&call.exchange);
+	}
+	transport->forget(&call.target);
+
+	set_up_tls(&call, good_port, "/ok");
+	call.target.tls_ca_file = NULL;
+	expect_tls_failure(&call, "the system's authorities do not know it");
+
+	set_up_tls(&call, good_port, "/ok");
+	call.target.tls_ca_file = stranger.certificate_file;
+	expect_tls_failure(&call, "another authority");
+
+	set_up_tls(&call, good_port, "/ok");
+	call.target.tls_ca_file = "/nonexistent/ca.crt";
+	expect_tls_failure(&call, "an authority's file that is not there");
+
+	set_up_tls(&call, tls_listen(tls_context(&elsewhere), false), "/ok");
+	expect_tls_failure(&call, "a certificate for another host");
+
+	set_up_tls(&call, tls_listen(tls_context(&expired), false), "/ok");
+	expect_tls_failure(&call, "an expired certificate");
+
+	set_up_tls(&call, tls_listen(tls_context(&stranger), false), "/ok");
+	expect_tls_failure(&call, "a certificate signed by itself");
+
+	context = tls_context(&good);
+	SSL_CTX_set_security_level(context, 0);
+	SSL_CTX_set_max_proto_version(context, TLS1_1_VERSION);
+	set_up_tls(&call, tls_listen(context, false), "/ok");
+	expect_tls_failure(&call, "TLS 1.1");
+
+	context = tls_context(&good);
+	SSL_CTX_set_max_proto_version(context, TLS1_2_VERSION);
+	set_up_tls(&call, tls_listen(context, false), "/ok");
+	perform(&call);
+	ok(answered_with(&call, 200), "%s: TLS 1.2", transport->name);
+	finish(&call);
+}
+
+static void
+check_client_certificates(void)
+{
+	static const int versions[] = {TLS1_2_VERSION, TLS1_3_VERSION};
+
+	for (int i = 0; i < 2; i++)
+	{
+		Call		call;
+		SSL_CTX    *context = tls_context(&good);
+		int			port;
+
+		SSL_CTX_set_min_proto_version(context, versions[i]);
+		SSL_CTX_set_max_proto_version(context, versions[i]);
+		SSL_CTX_load_verify_file(context, authority.certificate_file);
+		SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+		port = tls_listen(context, false);
+
+		set_up_tls(&call, port, "/ok");
+		call.target.tls_certificate_file = client.certificate_file;
+		call.target.tls_key_file = client.key_file;
+		perform(&call);
+		ok(answered_with(&call, 200), "%s: a client certificate, TLS 1.%d", transport->name, i + 2);
+		finish(&call);
+
+		/*
+		 * In TLS 1.3 the refusal comes when the handshake is over for us, and
+		 * the reset behind it may overtake the alert.
+		 */
+		set_up_tls(&call, port, "/ok");
+		perform(&call);
+		ok(call.exchange.failure == HTTP_FAILED_TLS ||
+		   (i == 1 && failed_as(&call, HTTP_FAILED_CONNECT)),
+		   "%s: no client certificate, TLS 1.%d: %s", transport->name, i + 2, call.exchange.error);
+		finish(&call);
+
+		set_up_tls(&call, port, "/ok");
+		call.target.tls_certificate_file = client.certificate_file;
+		call.target.tls_key_file = stranger.key_file;
+		expect_tls_failure(&call, "a client certificate with another key");
+	}
+}
+
+/* How an end shows under TLS, said or not, for each number of bytes before it. */
+static void
+check_ends(int port)
+{
+	for (int n = 0; n <= WHOLE; n += n < 20 ? 1 : 7)
+	{
+		Call		call;
+		char		path[64];
+
+		snprintf(path, sizeof(path), "/cut/%d", n);
+		set_up_tls(&call, port, path);
+		perform(&call);
+		if (n == 0)
+			ok(failed_as(&call, HTTP_FAILED_CONNECT), "%s: closed before the answer", transport->name);
+		else if (n < WHOLE)
+			ok(call.exchange.failure == HTTP_FAILED_BODY || (!is_fast() && n < 17 && failed_as(&call, HTTP_FAILED_CONNECT)),
+			   "%s: closed after %d bytes", transport->name, n);
+		ok(!call.exchange.resent, "%s: not sent again", transport->name);
+		finish(&call);
+
+		snprintf(path, sizeof(path), "/cut-second/%d", n);
+		set_up_tls(&call, port, path);
+		perform(&call);
+		ok(answered_with(&call, 200), "%s: the first is answered", transport->name);
+		transport->release(&call.exchange);
+		perform(&call);
+		if (call.exchange.resent)
+			ok(answered_with(&call, 200) && (n == 0 || (n <= 17 && !is_fast())), "%s: the second, closed after %d, is sent again", transport->name, n);
+		else
+			ok(n == WHOLE ? answered_with(&call, 200) : n > 0 && failed_as(&call, HTTP_FAILED_BODY),
+			   "%s: the second, closed after %d, is not", transport->name, n);
+		finish(&call);
+	}
+}
+
+static void
+check_traffic(void)
+{
+	static char body[2 * 1024 * 1024];
+	static Call calls[30];
+	Call		call;
+	uint64_t	sum = 0;
+	char		expected[64];
+	int			before;
+	int			n = 0;
+
+	for (size_t i = 0; i < sizeof(body); i++)
+	{
+		body[i] = "zyxwvutsrqponmlkjihgfedcba"[i * 6151 % 26];
+		sum = sum * 31 + (unsigned char) body[i];
+	}
+	snprintf(expected, sizeof(expected), "%zu %llu", sizeof(body), (unsigned long long) sum);
+	set_up_tls(&call, good_port, "/received");
+	call.exchange.body = body;
+	call.exchange.body_len = sizeof(body);
+	for (int i = 0; i < 2; i++)
+	{
+		perform(&call);
+		ok(answered_with(&call, 200) && strncmp(call.exchange.response, expected, strlen(expected)) == 0, "%s: 2 MB arrive whole", transport->name);
+		transport->release(&call.exchange);
+	}
+	call.exchange.body_len = 0;
+	perform(&call);
+	ok(answered_with(&call, 200) && strncmp(call.exchange.response, "0 0", 3) == 0, "%s: an empty body", transport->name);
+	finish(&call);
+
+	set_up_tls(&call, good_port, "/early");
+	call.exchange.body = body;
+	call.exchange.body_len = sizeof(body);
+	perform(&call);
+	ok(answered_with(&call, 413), "%s: answered before everything was sent", transport->name);
+	finish(&call);
+
+	set_up_tls(&call, good_port, "/huge/20000000");
+	perform(&call);
+	ok(answered_with(&call, 200) && call.exchange.response_total == 20000000 && call.exchange.response_len == 1024,
+	   "%s: a body of 20 MB", transport->name);
+	finish(&call);
+
+	set_up_tls(&call, good_port, "/raw/to-eof");
+	perform(&call);
+	ok(answered_with(&call, 200) && call.exchange.response_len == 13, "%s: a body up to the end", transport->name);
+	finish(&call);
+
+	set_up_tls(&call, good_port, "/silent");
+	call.target.timeout_ms = 300;
+	before = seen.ended;
+	perform(&call);
+	ok(failed_as(&call, HTTP_FAILED_TIMEOUT), "%s: silence times out", transport->name);
+	finish(&call);
+	ok(wait_for_count(&seen.ended, before + 1), "%s: and the connection is closed", transport->name);
+
+	/* Idle connections that the receiver closes are noticed; by libcurl only when it sends. */
+	set_up_tls(&call, good_port, "/close-after");
+	for (int i = 0; i < 3; i++)
+	{
+		before = seen.closed;
+		perform(&call);
+		ok(answered_with(&call, 200) && !(is_fast() && call.exchange.resent), "%s: closed behind an answer", transport->name);
+		transport->release(&call.exchange);
+		wait_for_count(&seen.closed, before + 1);
+		turn(50);
+	}
+	transport->forget(&call.target);
+
+	/* Many at once, while others open: libcurl looks at idle connections as it opens new ones. */
+	set_up_tls(&calls[0], good_port, "/later/30");
+	for (int i = 1; i < 30; i++)
+	{
+		calls[i] = calls[0];
+		calls[i].exchange.target = &calls[0].target;
+		calls[i].exchange.owner = &calls[i];
+	}
+	for (int round = 0; round < 4; round++)
+	{
+		for (int i = 0; i < 30; i++)
+			n += transport->submit(&calls[i].exchange) ? 0 : 1;
+		is_int(run(30), 30, "%s: thirty at once", transport->name);
+		for (int i = 0; i < 30; i++)
+		{
+			n += calls[i].exchange.failure != HTTP_ANSWERED;
+			transport->release(&calls[i].exchange);
+		}
+		pause_ms(400);
+	}
+	is_int(n, 0, "%s: all are answered", transport->name);
+	before = seen.ended;
+	transport->forget(&calls[0].target);
+	turn(0);
+	ok(wait_for_count(&seen.ended, before + 30), "%s: and closed when forgotten", transport->name);
+
+	/* A receiver that does not speak HTTP/2 though we would. */
+	set_up_tls(&call, good_port, "/ok");
+	call.target.http_version = 20;
+	perform(&call);
+	ok(answered_with(&call, 200), "%s: HTTP/2 falls back to HTTP/1.1", transport->name);
+	finish(&call);
+}
+
+static void
+make_identities(void)
+{
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(folder, sizeof(folder), "%s/outbox-tls-test.XXXXXX", tmp != NULL && strlen(tmp) < 200 ? tmp : "/tmp");
+	if (mkdtemp(folder) == NULL)
+		abort();
+	make_identity(&authority, "authority", NULL, -3600, 3600, NULL);
+	make_identity(&stranger, "stranger", "DNS:localhost", -3600, 3600, NULL);
+	make_identity(&good, "good", "DNS:localhost", -3600, 3600, &authority);
+	make_identity(&elsewhere, "elsewhere", "DNS:elsewhere.example", -3600, 3600, &authority);
+	make_identity(&expired, "expired", "DNS:localhost", -7200, -3600, &authority);
+	make_identity(&client, "client", NULL, -3600, 3600, &authority);
+}
+
+static void
+drop_identities(void)
+{
+	Identity   *const all[] = {&authority, &stranger, &good, &elsewhere, &expired, &client};
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		drop_identity(all[i]);
+	rmdir(folder);
+}
+
+int
+main(void)
+{
+	static const char *const names[] = {"curl", "fast"};
+	HttpTransportOptions options = {.max_in_flight = 200};
+
+	signal(SIGPIPE, SIG_IGN);
+	raw_answers = raw_table;
+	nraw_answers = 1;
+	make_identities();
+	good_port = tls_listen(tls_context(&good), false);
+	rude_port = tls_listen(tls_context(&good), true);
+	for (int i = 0; i < 2; i++)
+	{
+		start_transport(names[i], &options);
+		check_certificates();
+		check_client_certificates();
+		check_ends(good_port);
+		check_ends(rude_port);
+		check_traffic();
+		transport->shutdown();
+	}
+	drop_identities();
+	return tap_done();
+}
