@@ -209,12 +209,17 @@ is_in(const uint8_t *address, const OutboxNetwork *network)
 	return shares_prefix(address, network->address, network->prefix);
 }
 
+/*
+ * Is the address in one of the networks of at least so many bits?  IPv4
+ * networks have MAPPED_BITS or more, and an IPv4 address is in no IPv6
+ * network, not even in ::/0.
+ */
 static bool
-contains_bytes(const OutboxNetworks *networks, const uint8_t *address)
+contains_bytes(const OutboxNetworks *networks, const uint8_t *address, int min_prefix)
 {
 	for (int i = 0; i < networks->count; i++)
 	{
-		if (is_in(address, &networks->networks[i]))
+		if (networks->networks[i].prefix >= min_prefix && is_in(address, &networks->networks[i]))
 			return true;
 	}
 	for (int i = 0; networks->private_set && i < (int) lengthof(private_networks); i++)
@@ -233,7 +238,7 @@ contains_v4(const OutboxNetworks *networks, const uint8_t *bytes)
 
 	memcpy(address, mapped_prefix, sizeof(mapped_prefix));
 	memcpy(address + sizeof(mapped_prefix), bytes, 4);
-	return contains_bytes(networks, address);
+	return contains_bytes(networks, address, MAPPED_BITS);
 }
 
 /*
@@ -278,8 +283,8 @@ static bool
 contains_v6(const OutboxNetworks *networks, const uint8_t *address)
 {
 	if (is_in(address, &mapped))
-		return networks->private_set || contains_bytes(networks, address);
-	return contains_bytes(networks, address) || contains_translated(networks, address);
+		return networks->private_set || contains_bytes(networks, address, 0);
+	return contains_bytes(networks, address, 0) || contains_translated(networks, address);
 }
 
 bool

@@ -112,7 +112,8 @@ test_lists(void)
 	free(networks);
 	networks = parse("::/0");
 	ok(contains(networks, "2606:4700::1"), "all of IPv6");
-	ok(contains(networks, "9.9.9.9"), "is everything, since IPv4 is a part of it");
+	ok(!contains(networks, "9.9.9.9"), "is not IPv4");
+	ok(contains(networks, "::ffff:9.9.9.9"), "unless it comes as IPv6");
 	free(networks);
 	networks = parse("9.0.0.0/7");
 	ok(networks == NULL, "a bit right of the prefix");
