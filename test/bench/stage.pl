@@ -1,6 +1,7 @@
 # Producers: what stage() costs beside a plain INSERT of the same payload
 # into a table with one index, and in a transaction with a business row
-# beside the same transaction with a hand-written outbox table.
+# beside the same transaction with a hand-written outbox table; what a
+# dedupe_key adds, and what 10,000 handlers that take nothing add.
 #
 # Options: --rows=N (50000), --seconds=N (5), --runs=N
 use strict;
@@ -59,6 +60,10 @@ foreach (1 .. runs())
 }
 report('stage() with one handler, per call', '%8.1f us, %.2f of a plain INSERT (%.1f us)', median(@stage), ratio(\@stage, \@plain), median(@plain));
 
+report('stage() that no handler takes, per call', '%8.1f us', median(map { per_row("PERFORM outbox.stage('nobody.takes.this', payload)") } 1 .. runs()));
+report('stage() with a dedupe_key, per call', '%8.1f us',
+	median(map { per_row("PERFORM outbox.stage('bench.message.sent', payload, dedupe_key => gen_random_uuid()::text)") } 1 .. runs()));
+
 my $business = "BEGIN;\nINSERT INTO invoice (amount) VALUES (42);\n";
 foreach my $clients (1, 8)
 {
@@ -79,4 +84,10 @@ foreach (1 .. runs())
 	push @bulk, 100_000 / (Time::HiRes::time() - $begun);
 }
 report('stage_many() of 100000', '%8d messages/s', median(@bulk));
+
+# Each query is a session of its own, so the first call reads all handlers.
+$node->sql(q{SELECT count(outbox.create_handler('many' || g, ARRAY['many.' || g, 'below.' || g || '.*'], 'http://127.0.0.1:9/')) FROM generate_series(1, 10000) AS g});
+report('stage() among 10000 more handlers, per call', '%8.1f us, %.1f ms for the first one of a session',
+	median(map { per_row("PERFORM outbox.stage('bench.message.sent', payload)") } 1 .. runs()),
+	median(map { $node->sql(q{SELECT outbox.stage('bench.message.sent'), clock_timestamp() - statement_timestamp() AS d}) =~ /:([\d.]+)$/ ? $1 * 1000 : die } 1 .. runs()));
 $node->stop;
