@@ -19,12 +19,9 @@ $node->handler('bench', ['bench.*'], "http://127.0.0.1:$port/");
 my %figures;
 foreach (0 .. runs())
 {
-	my $conninfo = $node->connstr('postgres');
-	my $out = qx(${\ bench_dir()}/latency "$conninfo" $port $record $messages);
-	die "latency said: $out\n" unless $out =~ /^message (-?\d+) (-?\d+) bare (-?\d+) (-?\d+)$/;
+	my $run = latencies($node, $port, $record, $messages);
 	next if $_ == 0;	# the first run warms up
-	my @run = ($1, $2, $3, $4);
-	push @{ $figures{$_} }, shift @run foreach qw(p50 p99 bare50 bare99);
+	push @{ $figures{$_} }, $run->{$_} foreach keys %$run;
 }
 report('latency commit to receiver, p50', '%8d us, bare POST %d us, %d us above it', median(@{ $figures{p50} }), median(@{ $figures{bare50} }), median(@{ $figures{p50} }) - median(@{ $figures{bare50} }));
 report('latency commit to receiver, p99', '%8d us, bare POST %d us, %d us above it', median(@{ $figures{p99} }), median(@{ $figures{bare99} }), median(@{ $figures{p99} }) - median(@{ $figures{bare99} }));

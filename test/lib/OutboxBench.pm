@@ -16,7 +16,8 @@ use Test::More ();
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(bench_dir bench_cluster start_receiver stop_receiver receiver_counts
-  median ratio report runs option backlog drain_rate curl_rate);
+  median ratio report runs option backlog drain enable drain_rate curl_rate
+  slice_rate dispatcher_memory dispatcher_cpu dispatcher_descriptors latencies fill_settled);
 
 sub bench_dir { return dirname(__FILE__) . '/../bench'; }
 
@@ -125,19 +126,92 @@ sub backlog
 	return;
 }
 
-# Deliver what is outstanding and return deliveries a second, from the first
-# settlement to the last one; receipts of earlier drains do not count.
+# Deliver what is outstanding (of one handler, if it is named); returns the
+# server's time before that.
+sub drain
+{
+	my ($node, $handler) = @_;
+	my $which = defined $handler ? "AND handler_id = (SELECT id FROM outbox.handler WHERE name = '$handler')" : '';
+	my $before = $node->sql('SELECT clock_timestamp()');
+	enable($node, 'on');
+	# The dispatcher says when it is idle; asking the table all the time would slow it down.
+	local $PostgreSQL::Test::Utils::timeout_default = 900;
+	$node->wait_until("SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3 $which)") || die "the backlog did not drain\n";
+	return $before;
+}
+
+# Deliveries a second among those settled after a time, from the first
+# settlement to the last one: all, or a slice by order of settlement.
+sub slice_rate
+{
+	my ($node, $before, $offset, $limit) = @_;
+	$limit //= 'ALL';
+	return $node->sql(<<"END");
+SELECT (count(*) FILTER (WHERE settled_at > first) / extract(epoch FROM max(settled_at) - first))::bigint
+FROM (SELECT settled_at, min(settled_at) OVER () AS first
+	FROM (SELECT settled_at FROM outbox.delivery WHERE settled_at > '$before' AND state = 3
+		ORDER BY settled_at OFFSET ${\ ($offset // 0)} LIMIT $limit) AS s) AS d GROUP BY first
+END
+}
+
+# Drain and return deliveries a second.
 sub drain_rate
 {
 	my ($node) = @_;
-	my $before = $node->sql('SELECT clock_timestamp()');
-	enable($node, 'on');
-	$node->wait_until('SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3)') || die "the backlog did not drain\n";
-	return $node->sql(<<"END");
-SELECT (count(*) FILTER (WHERE settled_at > first) / extract(epoch FROM max(settled_at) - first))::bigint
-FROM (SELECT settled_at, min(settled_at) OVER () AS first FROM outbox.delivery
-	WHERE settled_at > '$before' AND state = 3) AS d GROUP BY first
+	return slice_rate($node, drain($node));
+}
+
+sub _proc
+{
+	my ($node, $file, $pattern) = @_;
+	my $pid = $node->dispatcher_pid;
+	open(my $in, '<', "/proc/$pid/$file") or die "cannot read /proc/$pid/$file: $!\n";
+	local $/;
+	my $text = <$in>;
+	return $text =~ $pattern ? $1 : die "nothing like $pattern in /proc/$pid/$file\n";
+}
+
+# The dispatcher's own memory in kB: what it shares with others does not count.
+sub dispatcher_memory { return _proc($_[0], 'status', qr/^RssAnon:\s+(\d+)/m); }
+
+# The processor time it has used, in clock ticks.
+sub dispatcher_cpu
+{
+	my $stat = _proc($_[0], 'stat', qr/^\d+ \(.*\) (.*)$/m);
+	my @fields = split ' ', $stat;
+	return $fields[11] + $fields[12];
+}
+
+sub dispatcher_descriptors
+{
+	my @descriptors = glob '/proc/' . $_[0]->dispatcher_pid . '/fd/*';
+	return scalar @descriptors;
+}
+
+# Latencies of n messages to a receiver with a record: a hash of microseconds.
+sub latencies
+{
+	my ($node, $port, $record, $n) = @_;
+	my $conninfo = $node->connstr('postgres');
+	my $out = qx(${\ bench_dir()}/latency "$conninfo" $port $record $n);
+	die "latency said: $out\n" unless $out =~ /^message (-?\d+) (-?\d+) bare (-?\d+) (-?\d+)$/;
+	return { p50 => $1, p99 => $2, bare50 => $3, bare99 => $4 };
+}
+
+# Put n delivered messages of a handler into the tables, as if they had been staged long ago.
+sub fill_settled
+{
+	my ($node, $handler, $n) = @_;
+	$node->sql(<<"END");
+INSERT INTO outbox.message (id, staged_at, topic, payload)
+SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(g), 12, '0'))::uuid, now() - interval '1 day', 'bench.message.sent', '{"old": true}'
+FROM generate_series(1, $n) AS g;
+INSERT INTO outbox.delivery (message_id, due_at, settled_at, handler_id, attempts, state, http_status)
+SELECT m.id, m.staged_at, m.staged_at, h.id, 1, 3, 204
+FROM outbox.message m, outbox.handler h WHERE h.name = '$handler' AND m.payload ? 'old';
+ANALYZE outbox.message, outbox.delivery;
 END
+	return;
 }
 
 # Requests a second of the bare libcurl loop.
