@@ -92,7 +92,7 @@ SELECT o, pg_temp.try(o) FROM unnest(ARRAY[
 	'batch_size => 0', 'batch_size => 1001', 'batch_wait => ''-1 ms''', 'batch_wait => ''61 s''', 'http_version => ''3''', 'http_version => ''1.1''',
 	'unix_socket => ''relative''', 'unix_socket => ''/a''', 'unix_socket => ''/'' || repeat(''s'', 107)', 'tls_ca_file => ''x''', 'tls_ca_file => E''/a\nb''', 'tls_key_file => ''/k''',
 	'secret => ''generate''', 'secret => ''''', 'secret => ''hunter2''', 'secret => ''whsec_!''', 'secret => ''whsec_c2hvcnQ=''', 'authorization => ''''', 'authorization => E''Bearer x\r\nx-evil: 1''',
-	'breaker_threshold => 0', 'breaker_wait => ''0''', 'breaker_wait => ''1 hour''', 'breaker_wait_max => ''2 days''', 'disable_after => ''0''', 'disable_after => ''-5 days''', 'disable_after => ''4000 days''',
+	'breaker_threshold => -1', 'breaker_wait => ''0''', 'breaker_wait => ''1 hour''', 'breaker_wait_max => ''2 days''', 'disable_after => ''0''', 'disable_after => ''-5 days''', 'disable_after => ''4000 days''',
 	'on_dead => ''stop''', 'on_dead => ''block''', 'on_dead => ''block'', ordered => true', 'on_settle => ''pg_catalog.sum(int)''', 'on_settle => ''pg_catalog.generate_series(int,int)''']) o;
 SELECT pg_temp.try('tls_ca_file => ''/ca.pem''', 'http://example.com/');
 SELECT h, pg_temp.try(format('headers => %L', h)) FROM unnest(ARRAY['{"a b": "c"}', '{"": "c"}', '{"x": 1}', '{"x": {}}', '{"x": null}', '{"x": ""}', '{"x": "a\r\nb: c"}', '{"x": "a\u007f"}', '{"x:": "a"}',

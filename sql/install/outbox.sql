@@ -565,7 +565,7 @@ BEGIN
 		RAISE EXCEPTION 'tls_ca_file and tls_certificate_file need a URL that begins with https://'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Change the URL, or leave them out.';
 	END IF;
-	PERFORM outbox._check_number('breaker_threshold', h.breaker_threshold, 1, 1000000);
+	PERFORM outbox._check_number('breaker_threshold', h.breaker_threshold, 0, 1000000);
 	PERFORM outbox._check_interval('breaker_wait', h.breaker_wait, '1 ms', '1 day');
 	PERFORM outbox._check_interval('breaker_wait_max', h.breaker_wait_max, '1 ms', '1 day');
 	IF h.breaker_wait > h.breaker_wait_max THEN
@@ -845,7 +845,7 @@ timeout (30 s) of a request, connect_timeout (5 s), concurrency (10) requests at
 max_attempts (8), then the delivery is dead; backoff_base (2 s) doubling to backoff_max (15 min), or backoff, a list of waits of which the last repeats; jitter (0.2) is the random share of a wait; retry_after_max (1 hour) caps what a receiver may ask for; rules by outcome code;
 format (raw, envelope, cloudevents, cloudevents-binary), headers to send along, secret to sign with (whsec_..., whsk_... or generate; outbox.rotate_secret() makes and tells one), authorization, the value of that header; batch_size (1) messages in a request, batch_wait (0) for more of them; http_version (1.1, 2);
 unix_socket to connect to instead of the URL''s host, tls_ca_file, tls_certificate_file and tls_key_file (PEM): superusers only;
-breaker_threshold (20) failures in a row stop sending for breaker_wait (5 s) doubling to breaker_wait_max (5 min); disable_after (5 days) of failure the handler is paused;
+breaker_threshold (20, 0 for never) failures in a row stop sending for breaker_wait (5 s) doubling to breaker_wait_max (5 min); disable_after (5 days) of failure the handler is paused;
 ordered (false): messages of one key are tried one at a time in stage order, on_dead (skip, block) says whether a dead one holds up its key; on_settle: a function run together with each settlement, as the role that calls this one.
 Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; duplicate_object; insufficient_privilege.';
 
