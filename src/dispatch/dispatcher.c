@@ -41,6 +41,7 @@
 #include "dispatch/installation.h"
 #include "dispatch/lane.h"
 #include "dispatch/lane_status.h"
+#include "dispatch/order.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
 #include "dispatch/send.h"
@@ -83,8 +84,6 @@ static int	last_sqlstate = 0;
 static int	failures = 0;
 static TimestampTz stats_reported = 0;
 static bool stats_pending = false;
-
-static void note_state(TimestampTz now);
 
 static OutboxLane *to_read[MAX_LANES_PER_READ];
 static int	nto_read = 0;
@@ -337,6 +336,15 @@ put_back_readers(void)
 		outbox_lane_ready(to_read[i]);
 }
 
+/* On ordered lanes: what has just been settled may let the next of its key go. */
+static bool
+successors_wanted(void)
+{
+	OutboxLane *lane;
+
+	return sending && outbox_order_lanes(&lane, 1) > 0;
+}
+
 /*
  * The database work of one iteration, in one short transaction: settle,
  * then read.  The doorbell was emptied before, so the snapshot taken here
@@ -356,12 +364,14 @@ settle_and_read(bool settle, TimestampTz now)
 		PopActiveSnapshot();
 		PushActiveSnapshot(GetTransactionSnapshot());
 	}
-	if (!locked && nto_read > 0)
+	if (!locked && (nto_read > 0 || successors_wanted()))
 	{
 		if (outbox_fetch_begin())
 		{
 			for (int i = 0; i < nto_read; i++)
 				outbox_fetch_lane(to_read[i], now);
+			if (sending)
+				outbox_fetch_successors(now);
 			outbox_fetch_end();
 		}
 		else
@@ -397,7 +407,6 @@ do_maintenance(TimestampTz now)
 			commit_work();
 			outbox_reload_finish();
 			succeed_work();
-			note_state(now);
 		}
 		if (sending && outbox_rescan_is_due(now))
 		{
@@ -503,14 +512,15 @@ report_activity(void)
 		pgstat_report_activity(STATE_IDLE, "waiting for messages");
 }
 
-/*
- * Decide whether to send, to hold or to leave, and show it.  Asked again
- * after a reload, which can change all of it.
- */
+/* React to signals, settings and whoever asks the dispatcher to leave. */
 static void
-note_state(TimestampTz now)
+handle_requests(TimestampTz now)
 {
 	bool		leave;
+
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+		reload_settings();
 
 	leave = ShutdownRequestPending || outbox_slot_is_barred() || outbox_reload_is_gone();
 	if (leave && grace_ends == 0)
@@ -530,17 +540,6 @@ note_state(TimestampTz now)
 		else if (failures == 0)
 			outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, NULL);
 	}
-}
-
-/* React to signals, settings and whoever asks the dispatcher to leave. */
-static void
-handle_requests(TimestampTz now)
-{
-	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-		reload_settings();
-
-	note_state(now);
 }
 
 /* True once nothing keeps the process from ending. */

@@ -36,6 +36,8 @@
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/fetch.h"
+#include "dispatch/order.h"
+#include "dispatch/probe.h"
 #include "dispatch/settle.h"
 #include "format/message.h"
 
@@ -45,6 +47,9 @@
 
 /* Payload bytes that one look at a lane may read. */
 #define MAX_READ_BYTES (1024 * 1024)
+
+/* Lanes whose successors one transaction reads. */
+#define MAX_SUCCESSOR_LANES 64
 
 /* After a slice of a rescan the lane's next one waits this many times its duration. */
 #define RESCAN_DUTY 30
@@ -80,13 +85,6 @@ typedef enum ReadEnd
 	READ_FUTURE,				/* what follows is not due yet */
 	READ_ENOUGH					/* a bound was reached: there may be more */
 } ReadEnd;
-
-typedef struct ReadBounds
-{
-	int			rows;
-	int			entries;
-	int64		bytes;
-} ReadBounds;
 
 typedef enum DeliveryColumn
 {
@@ -217,7 +215,8 @@ outbox_fetch_begin(void)
 	if ((reader.delivery = open_relation("delivery", RowExclusiveLock)) == NULL ||
 		(reader.outstanding = open_relation("delivery_outstanding", AccessShareLock)) == NULL ||
 		(reader.message = open_relation("message", AccessShareLock)) == NULL ||
-		(reader.message_pkey = open_relation("message_pkey", AccessShareLock)) == NULL)
+		(reader.message_pkey = open_relation("message_pkey", AccessShareLock)) == NULL ||
+		!outbox_probe_begin(reader.delivery, snapshot))
 	{
 		close_relations();
 		return false;
@@ -241,13 +240,14 @@ outbox_fetch_end(void)
 	ExecDropSingleTupleTableSlot(reader.slot);
 	index_endscan(reader.message_scan);
 	index_endscan(reader.scan);
+	outbox_probe_end();
 	close_relations();
 }
 
 static Datum
-delivery_column(DeliveryColumn column, bool *isnull)
+delivery_column(TupleTableSlot *slot, DeliveryColumn column, bool *isnull)
 {
-	return slot_getattr(reader.slot, delivery_columns[column], isnull);
+	return slot_getattr(slot, delivery_columns[column], isnull);
 }
 
 static Datum
@@ -367,7 +367,7 @@ find_message(const pg_uuid_t *id)
 
 /* The delivery in slot, without its message, in the deliveries' context. */
 static OutboxDelivery *
-build_delivery(OutboxLane *lane, const OutboxKey *key)
+build_delivery(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot)
 {
 	OutboxDelivery *delivery = MemoryContextAllocZero(deliveries_context, sizeof(OutboxDelivery));
 	bool		isnull;
@@ -377,10 +377,10 @@ build_delivery(OutboxLane *lane, const OutboxKey *key)
 	delivery->handler_id = lane->handler_id;
 	delivery->lane = lane;
 	delivery->due_at = key->due_at;
-	delivery->attempts = DatumGetInt32(delivery_column(D_ATTEMPTS, &isnull));
-	delivery->budget_from = DatumGetInt32(delivery_column(D_BUDGET_FROM, &isnull));
-	delivery->streak = DatumGetInt16(delivery_column(D_STREAK, &isnull));
-	value = delivery_column(D_CODE, &isnull);
+	delivery->attempts = DatumGetInt32(delivery_column(slot, D_ATTEMPTS, &isnull));
+	delivery->budget_from = DatumGetInt32(delivery_column(slot, D_BUDGET_FROM, &isnull));
+	delivery->streak = DatumGetInt16(delivery_column(slot, D_STREAK, &isnull));
+	value = delivery_column(slot, D_CODE, &isnull);
 	if (!isnull)
 		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
 	delivery->bytes = sizeof(OutboxDelivery);
@@ -395,15 +395,18 @@ bury_without_message(OutboxDelivery *delivery)
 	strlcpy(delivery->verdict.code, "message_missing", sizeof(delivery->verdict.code));
 }
 
-/* The visible row in slot is due: read its message and keep both until the transaction is over. */
-static void
-take_row(OutboxLane *lane, const OutboxKey *key, ReadBounds *bounds)
+/* Both are kept until the transaction is over; then they are queued. */
+void
+outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot,
+				  struct OutboxOrderKey *order_key, OutboxReadBounds *bounds)
 {
-	OutboxDelivery *delivery = build_delivery(lane, key);
+	OutboxDelivery *delivery = build_delivery(lane, key, slot);
 	MemoryContext oldcontext;
 	size_t		bytes;
 
-	note_durability(reader.slot);
+	note_durability(slot);
+	if (order_key != NULL)
+		outbox_order_take(order_key, delivery);
 
 	/* Should its message be unreadable, outbox_fetch_abort() knows whose it was. */
 	reading = delivery;
@@ -419,9 +422,19 @@ take_row(OutboxLane *lane, const OutboxKey *key, ReadBounds *bounds)
 		bury_without_message(delivery);
 	reading = NULL;
 
+	outbox_delivery_add(delivery);
 	dlist_push_tail(&fetched, &delivery->link);
-	bounds->rows--;
 	bounds->bytes -= delivery->bytes;
+}
+
+/* A row that is due, in reader.slot, and not in memory. */
+static void
+see_row(OutboxLane *lane, const OutboxKey *key, OutboxReadBounds *bounds, TimestampTz now)
+{
+	if (lane->order != NULL && outbox_probe_row(lane, reader.slot, &key->id, bounds, now))
+		return;
+	bounds->rows--;
+	outbox_fetch_take(lane, key, reader.slot, NULL, bounds);
 }
 
 /*
@@ -430,7 +443,7 @@ take_row(OutboxLane *lane, const OutboxKey *key, ReadBounds *bounds)
  */
 static ReadEnd
 read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
-		   ReadBounds *bounds, TimestampTz now, TimestampTz *future)
+		   OutboxReadBounds *bounds, TimestampTz now, TimestampTz *future)
 {
 	outbox_outstanding_rescan(reader.scan, &reader.start, lane->handler_id, at, *after);
 	while (index_getnext_tid(reader.scan, ForwardScanDirection) != NULL)
@@ -452,7 +465,7 @@ read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
 		*after = true;
 		if (outbox_delivery_find(&key.id, lane->handler_id) == NULL &&
 			index_fetch_heap(reader.scan, reader.slot))
-			take_row(lane, &key, bounds);
+			see_row(lane, &key, bounds, now);
 	}
 	return READ_DONE;
 }
@@ -473,9 +486,9 @@ save_lane(OutboxLane *lane)
 
 /* A slice of a rescan: bounded in entries, and then the lane has peace for a while. */
 static ReadEnd
-read_rescan_slice(OutboxLane *lane, OutboxSpan *span, ReadBounds *bounds, TimestampTz now)
+read_rescan_slice(OutboxLane *lane, OutboxSpan *span, OutboxReadBounds *bounds, TimestampTz now)
 {
-	ReadBounds	slice = *bounds;
+	OutboxReadBounds slice = *bounds;
 	TimestampTz future;
 	TimestampTz begin = GetCurrentTimestamp();
 	ReadEnd		end;
@@ -490,7 +503,7 @@ read_rescan_slice(OutboxLane *lane, OutboxSpan *span, ReadBounds *bounds, Timest
 
 /* Read what was rung for behind the position.  Returns false if a bound was reached. */
 static bool
-read_spans(OutboxLane *lane, ReadBounds *bounds, TimestampTz now)
+read_spans(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 {
 	int			i = 0;
 
@@ -527,7 +540,7 @@ read_spans(OutboxLane *lane, ReadBounds *bounds, TimestampTz now)
 }
 
 static void
-read_forward(OutboxLane *lane, ReadBounds *bounds, TimestampTz now)
+read_forward(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 {
 	bool		after = true;
 	TimestampTz future = DT_NOEND;
@@ -542,16 +555,23 @@ read_forward(OutboxLane *lane, ReadBounds *bounds, TimestampTz now)
 	}
 }
 
+static void
+set_bounds(const OutboxLane *lane, OutboxReadBounds *bounds)
+{
+	bounds->rows = outbox_lane_room(lane);
+	bounds->entries = MAX_ENTRIES;
+	bounds->bytes = MAX_READ_BYTES;
+}
+
 void
 outbox_fetch_lane(OutboxLane *lane, TimestampTz now)
 {
-	ReadBounds	bounds;
+	OutboxReadBounds bounds;
 
 	save_lane(lane);
 	outbox_lane_adapt_read_ahead(lane, now);
-	bounds.rows = outbox_lane_room(lane);
-	bounds.entries = MAX_ENTRIES;
-	bounds.bytes = MAX_READ_BYTES;
+	set_bounds(lane, &bounds);
+	outbox_probe_wanted(lane, &bounds, now);
 	if (read_spans(lane, &bounds, now))
 		read_forward(lane, &bounds, now);
 
@@ -563,6 +583,23 @@ outbox_fetch_lane(OutboxLane *lane, TimestampTz now)
 	}
 }
 
+void
+outbox_fetch_successors(TimestampTz now)
+{
+	OutboxLane *lanes[MAX_SUCCESSOR_LANES];
+	int			n = outbox_order_lanes(lanes, MAX_SUCCESSOR_LANES);
+
+	for (int i = 0; i < n; i++)
+	{
+		OutboxReadBounds bounds;
+
+		if (lanes[i]->paused || lanes[i]->handler == NULL)
+			continue;
+		set_bounds(lanes[i], &bounds);
+		outbox_probe_wanted(lanes[i], &bounds, now);
+	}
+}
+
 /* Hand what was read to its lanes, or to settlement what cannot be sent. */
 static void
 deliver_fetched(void)
@@ -571,10 +608,9 @@ deliver_fetched(void)
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched));
 
-		outbox_delivery_add(delivery);
 		if (delivery->message == NULL)
 			outbox_outcome_add(delivery);
-		else
+		else if (outbox_order_arrived(delivery))
 		{
 			outbox_lane_enqueue(delivery->lane, delivery);
 			outbox_lane_ready(delivery->lane);
@@ -612,15 +648,10 @@ outbox_fetch_abort(void)
 	saved_lanes = NIL;
 
 	while (!dlist_is_empty(&fetched))
-	{
-		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched));
-
-		if (delivery->message)
-			pfree(delivery->message);
-		pfree(delivery);
-	}
+		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched)));
 	reading = NULL;
 	flush_point = InvalidXLogRecPtr;
+	outbox_probe_abort();
 	memset(&reader, 0, sizeof(reader));
 	return poison;
 }

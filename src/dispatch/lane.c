@@ -17,6 +17,7 @@
 
 #include "dispatch/lane.h"
 #include "dispatch/lane_status.h"
+#include "dispatch/order.h"
 
 /* A lane reads ahead what it sends in about this time, and at least its concurrency. */
 #define READ_AHEAD_US 25000
@@ -112,6 +113,12 @@ outbox_lane_create(int32 handler_id)
 	return lane;
 }
 
+void
+outbox_lane_order(OutboxLane *lane)
+{
+	outbox_order_create(lane, lanes_context);
+}
+
 static void
 stop_timer(OutboxLane *lane)
 {
@@ -125,6 +132,7 @@ outbox_lane_free(OutboxLane *lane)
 {
 	Assert(lane->in_flight == 0 && lane->unsettled == 0);
 	outbox_lane_forget_queued(lane, NULL, NULL);
+	outbox_order_free(lane);
 	stop_timer(lane);
 	outbox_lane_status_forget(lane);
 	if (lane->is_ready)
@@ -175,7 +183,11 @@ void
 outbox_lane_ring(OutboxLane *lane, const OutboxRing *ring, TimestampTz now)
 {
 	if (ring->kind == OUTBOX_RING_REREAD)
+	{
 		outbox_lane_forget_queued(lane, &ring->lo, &ring->hi);
+		if (lane->order)
+			outbox_order_changed(lane->order, ring);
+	}
 
 	if (outbox_key_cmp(&ring->hi, &lane->position) > 0)
 	{
@@ -217,6 +229,12 @@ static void
 rewind_one(OutboxLane *lane, void *arg)
 {
 	outbox_lane_rewind(lane, *(TimestampTz *) arg);
+	if (lane->order)
+	{
+		/* What was lost may have been that the head of a key has gone. */
+		outbox_order_forget_waiting(lane->order);
+		outbox_lane_rescan(lane);
+	}
 }
 
 void
@@ -230,6 +248,8 @@ outbox_lane_rescan(OutboxLane *lane)
 {
 	OutboxKey	lo = {DT_NOBEGIN};
 
+	if (lane->order)
+		outbox_order_forget_blocked(lane->order);
 	/* A rescan that has not ended yet need not begin again. */
 	for (int i = 0; i < lane->nspans; i++)
 	{
@@ -268,7 +288,8 @@ outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now)
 {
 	if (lane->paused || lane->handler == NULL)
 		return false;
-	if (!lane->more && lane->next_due > now && !has_readable_span(lane, now))
+	if (!lane->more && lane->next_due > now && !has_readable_span(lane, now) &&
+		!outbox_order_has_wanted(lane->order))
 		return false;
 	return lane->nqueued <= capacity(lane) / 2 && outbox_lane_room(lane) > 0;
 }
@@ -420,6 +441,7 @@ outbox_delivery_free(OutboxDelivery *delivery)
 {
 	DeliveryKey key = delivery_key(&delivery->id, delivery->handler_id);
 
+	outbox_order_remove(delivery);
 	hash_search(deliveries, &key, HASH_REMOVE, NULL);
 	deliveries_bytes -= delivery->bytes;
 	if (delivery->message)
@@ -459,12 +481,14 @@ outbox_lane_enqueue(OutboxLane *lane, OutboxDelivery *delivery)
 void
 outbox_lane_requeue(OutboxLane *lane, OutboxDelivery *delivery)
 {
+	if (outbox_order_taken_back(delivery))
+		return;
 	dlist_push_head(&lane->queue, &delivery->link);
 	count_queued(lane, delivery);
 }
 
-static void
-unlink_queued(OutboxLane *lane, OutboxDelivery *delivery)
+void
+outbox_lane_unqueue(OutboxLane *lane, OutboxDelivery *delivery)
 {
 	dlist_delete(&delivery->link);
 	lane->nqueued--;
@@ -479,7 +503,7 @@ outbox_lane_dequeue(OutboxLane *lane)
 	if (lane->nqueued == 0)
 		return NULL;
 	delivery = dlist_head_element(OutboxDelivery, link, &lane->queue);
-	unlink_queued(lane, delivery);
+	outbox_lane_unqueue(lane, delivery);
 	lane->sent_since_read++;
 	return delivery;
 }
@@ -496,9 +520,11 @@ outbox_lane_forget_queued(OutboxLane *lane, const OutboxKey *lo, const OutboxKey
 
 		if (lo != NULL && (outbox_key_cmp(&key, lo) < 0 || outbox_key_cmp(&key, hi) > 0))
 			continue;
-		unlink_queued(lane, delivery);
+		outbox_lane_unqueue(lane, delivery);
 		outbox_delivery_free(delivery);
 	}
+	if (lo == NULL && lane->order)
+		outbox_order_forget_waiting(lane->order);
 }
 
 void

@@ -34,6 +34,20 @@ typedef enum OutboxDeliveryPhase
 	OUTBOX_PHASE_ANSWERED		/* judged, not yet settled */
 } OutboxDeliveryPhase;
 
+/* Where a delivery that has a key stands among those of its key (order.h). */
+typedef enum OutboxOrderState
+{
+	OUTBOX_ORDER_READ,			/* by the running transaction */
+	OUTBOX_ORDER_WAITING,		/* for the one before it */
+	OUTBOX_ORDER_OUT,			/* in the lane's queue, or sent */
+	OUTBOX_ORDER_OK,			/* answered with success, not settled */
+	OUTBOX_ORDER_FAILED,		/* answered otherwise, not settled */
+	OUTBOX_ORDER_SETTLED,		/* by the running transaction */
+	OUTBOX_ORDER_STATES
+} OutboxOrderState;
+
+typedef struct OutboxOrder OutboxOrder;
+
 /* A delivery the dispatcher has in memory. */
 typedef struct OutboxDelivery
 {
@@ -65,7 +79,15 @@ typedef struct OutboxDelivery
 	TimestampTz next_due_at;	/* when RETRYING */
 	bool		attempted;		/* a request went out, so an attempt is spent */
 	TimestampTz settle_after;	/* somebody holds the row: not before this */
-	TimestampTz found_due_at;	/* of a row that is no longer what was read; DT_NOEND: it is settled */
+	bool		obsolete;		/* the row was no longer what was read */
+	TimestampTz found_due_at;	/* of the row after all this; DT_NOEND: it is settled */
+
+	/* on ordered lanes */
+	struct OutboxOrderKey *order_key;	/* NULL: it has no key, or goes freely */
+	dlist_node	order_link;
+	OutboxOrderState order_state;
+	OutboxOrderState order_before;	/* the state before it was SETTLED */
+	bool		order_held;		/* those behind it wait until it is settled: somebody holds or has changed its row */
 } OutboxDelivery;
 
 /* Keys to be read exactly, behind the lane's position. */
@@ -83,6 +105,7 @@ typedef struct OutboxLane
 	OutboxHandler *handler;
 	bool		paused;
 	bool		seen;			/* by the last reload: others are dropped */
+	OutboxOrder *order;			/* NULL: deliveries go freely */
 
 	/* the position, and what is known to lie ahead of it */
 	OutboxKey	position;
@@ -128,6 +151,9 @@ extern void outbox_lanes_init(MemoryContext context);
 extern OutboxLane *outbox_lane_find(int32 handler_id);
 extern OutboxLane *outbox_lane_create(int32 handler_id);
 extern void outbox_lane_free(OutboxLane *lane);
+
+/* From now on the lane's deliveries that have a key go in order. */
+extern void outbox_lane_order(OutboxLane *lane);
 
 /* Call fn for every lane; fn may free the lane it is given. */
 extern void outbox_lanes_each(void (*fn) (OutboxLane *lane, void *arg), void *arg);
@@ -180,6 +206,9 @@ extern OutboxDelivery *outbox_lane_dequeue(OutboxLane *lane);
 
 /* Put a delivery that could not be sent back to the front. */
 extern void outbox_lane_requeue(OutboxLane *lane, OutboxDelivery *delivery);
+
+/* Take a certain one out of the queue. */
+extern void outbox_lane_unqueue(OutboxLane *lane, OutboxDelivery *delivery);
 
 /* Forget the unsent copies of a lane in [lo, hi]; with lo NULL, all of them. */
 extern void outbox_lane_forget_queued(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi);

@@ -17,6 +17,7 @@
 #include "dispatch/handlers.h"
 #include "dispatch/installation.h"
 #include "dispatch/lane.h"
+#include "dispatch/order.h"
 #include "dispatch/reload.h"
 #include "dispatch/send.h"
 
@@ -121,6 +122,17 @@ see_row(void *arg, const OutboxHandlerRow *row)
 	return AllocSetContextCreate(TopMemoryContext, "outbox handler", ALLOCSET_SMALL_SIZES);
 }
 
+/* What used to block a key may not any more: have everything looked at again. */
+static void
+set_order(OutboxLane *lane, const OutboxHandler *handler)
+{
+	outbox_lane_order(lane);
+	if (lane->handler == NULL || lane->handler->block_on_dead == handler->block_on_dead)
+		return;
+	outbox_order_forget_blocked(lane->order);
+	outbox_lane_rewind(lane, DT_NOBEGIN);
+}
+
 static void
 take_handler(void *arg, OutboxHandler *handler)
 {
@@ -129,6 +141,8 @@ take_handler(void *arg, OutboxHandler *handler)
 	if (lane->handler == NULL && seen_row.breaker != OUTBOX_BREAKER_CLOSED)
 		outbox_breaker_restore(&lane->breaker, &handler->breaker, seen_row.breaker, seen_row.breaker_until,
 							   seen_row.failing_since, seen_row.breaker_reason);
+	if (handler->ordered)
+		set_order(lane, handler);
 	retire(lane->handler);
 	handler->current = true;
 	lane->handler = handler;

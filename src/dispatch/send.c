@@ -16,6 +16,7 @@
 
 #include "compat.h"
 #include "dispatch/lane_status.h"
+#include "dispatch/order.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "format/printable.h"
@@ -126,17 +127,22 @@ outbox_send_retire(OutboxHandler *handler)
 static Outgoing *
 make_request(OutboxLane *lane)
 {
-	int			n = Min(lane->nqueued, lane->handler->batch_size);
-	Outgoing *request = MemoryContextAllocZero(requests_context,
-													offsetof(Outgoing, deliveries) + sizeof(OutboxDelivery *) * n);
+	int			max = Min(lane->nqueued + outbox_order_waiting(lane->order), lane->handler->batch_size);
+	Outgoing   *request = MemoryContextAllocZero(requests_context,
+												 offsetof(Outgoing, deliveries) + sizeof(OutboxDelivery *) * max);
+	OutboxDelivery *delivery = outbox_lane_dequeue(lane);
 
 	request->lane = lane;
 	request->handler = lane->handler;
-	request->n = n;
-	for (int i = 0; i < n; i++)
+	while (delivery != NULL)
 	{
-		request->deliveries[i] = outbox_lane_dequeue(lane);
-		request->deliveries[i]->phase = OUTBOX_PHASE_SENT;
+		delivery->phase = OUTBOX_PHASE_SENT;
+		request->deliveries[request->n++] = delivery;
+		if (request->n == max)
+			break;
+		delivery = outbox_order_follower(delivery);
+		if (delivery == NULL)
+			delivery = outbox_lane_dequeue(lane);
 	}
 	return request;
 }

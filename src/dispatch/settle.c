@@ -33,6 +33,7 @@
 #include "common/attempt_log.h"
 #include "common/session.h"
 #include "compat.h"
+#include "dispatch/order.h"
 #include "dispatch/settle.h"
 #include "guc.h"
 
@@ -79,13 +80,17 @@ static dlist_head waiting = DLIST_STATIC_INIT(waiting);
 static int	nwaiting = 0;
 static dlist_head held = DLIST_STATIC_INIT(held);
 
-/* Outcomes of the running transaction, by what became of them. */
+/* Outcomes that the running transaction has settled or found obsolete. */
 static dlist_head settled = DLIST_STATIC_INIT(settled);
-static dlist_head obsolete = DLIST_STATIC_INIT(obsolete);
 
 void
 outbox_outcome_add(OutboxDelivery *delivery)
 {
+	if (!outbox_order_answered(delivery))
+	{
+		outbox_delivery_free(delivery);
+		return;
+	}
 	delivery->phase = OUTBOX_PHASE_ANSWERED;
 	if (delivery->finished_at == 0)
 		delivery->finished_at = GetCurrentTimestamp();
@@ -123,12 +128,24 @@ wait_again(dlist_node *node)
 	nwaiting++;
 }
 
-/* Held rows whose time has come wait again.  All wait equally long, so the first is the earliest. */
+/*
+ * Held rows whose time has come wait again.  All wait equally long, so the
+ * first is the earliest, and it stays the first.
+ */
 static void
 retry_held(TimestampTz now)
 {
+	dlist_head	due = DLIST_STATIC_INIT(due);
+
 	while (outbox_outcomes_next_held() <= now)
-		wait_again(dlist_pop_head_node(&held));
+		dlist_push_head(&due, dlist_pop_head_node(&held));
+	while (!dlist_is_empty(&due))
+	{
+		dlist_node *node = dlist_pop_head_node(&due);
+
+		outbox_order_set_held(dlist_container(OutboxDelivery, link, node), false);
+		wait_again(node);
+	}
 }
 
 static bool
@@ -301,7 +318,7 @@ log_attempts(void)
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
 
-		if (!delivery->attempted || !outbox_should_log(delivery->verdict.state))
+		if (delivery->obsolete || !delivery->attempted || !outbox_should_log(delivery->verdict.state))
 			continue;
 		if (!connected)
 			SPI_connect();
@@ -324,20 +341,26 @@ note_obsolete(OutboxDelivery *delivery)
 static void
 settle_into(OutboxDelivery *delivery, TimestampTz now)
 {
-	switch (settle_one(delivery, now))
+	SettleResult result = outbox_order_must_hold(delivery) ? HELD : settle_one(delivery, now);
+
+	delivery->obsolete = (result == OBSOLETE);
+	if (delivery->obsolete)
+		note_obsolete(delivery);
+
+	/* Nothing raises from here on: until now it waited, so that an error would lose nothing. */
+	dlist_delete(&delivery->link);
+	nwaiting--;
+	if (result == HELD)
 	{
-		case SETTLED:
-			dlist_push_tail(&settled, &delivery->link);
-			break;
-		case HELD:
-			delivery->settle_after = now + HELD_RETRY_US;
-			dlist_push_tail(&held, &delivery->link);
-			break;
-		case OBSOLETE:
-			note_obsolete(delivery);
-			dlist_push_tail(&obsolete, &delivery->link);
-			break;
+		delivery->settle_after = now + HELD_RETRY_US;
+		outbox_order_set_held(delivery, true);
+		dlist_push_tail(&held, &delivery->link);
+		return;
 	}
+	if (!delivery->obsolete)
+		delivery->found_due_at = delivery->verdict.state == OUTBOX_RETRYING ? delivery->next_due_at : DT_NOEND;
+	outbox_order_settled(delivery, delivery->found_due_at != DT_NOEND, delivery->found_due_at);
+	dlist_push_tail(&settled, &delivery->link);
 }
 
 bool
@@ -350,28 +373,24 @@ outbox_settle(TimestampTz now)
 		return false;
 
 	for (int n = 0; n < MAX_BATCH && nwaiting > 0; n++)
-	{
-		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&waiting));
-
-		nwaiting--;
-		settle_into(delivery, now);
-	}
+		settle_into(dlist_head_element(OutboxDelivery, link, &waiting), now);
 	close_settler();
 	CommandCounterIncrement();
 	log_attempts();
 	return true;
 }
 
-/* A settled delivery leaves memory; one that is still outstanding is expected back at due_at. */
+/* A settled delivery leaves memory; one that is still outstanding is expected back when it is due. */
 static void
-finish_one(OutboxDelivery *delivery, bool outstanding, TimestampTz due_at, TimestampTz now)
+finish_one(OutboxDelivery *delivery, TimestampTz now)
 {
 	OutboxLane *lane = delivery->lane;
 	pg_uuid_t	id = delivery->id;
+	TimestampTz due_at = delivery->found_due_at;
 
 	lane->unsettled--;
 	outbox_delivery_free(delivery);
-	if (outstanding)
+	if (due_at != DT_NOEND)
 		outbox_lane_expect(lane, due_at, &id, now);
 	outbox_lane_ready(lane);
 }
@@ -380,17 +399,7 @@ void
 outbox_settle_finish(TimestampTz now)
 {
 	while (!dlist_is_empty(&settled))
-	{
-		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&settled));
-
-		finish_one(delivery, delivery->verdict.state == OUTBOX_RETRYING, delivery->next_due_at, now);
-	}
-	while (!dlist_is_empty(&obsolete))
-	{
-		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&obsolete));
-
-		finish_one(delivery, delivery->found_due_at != DT_NOEND, delivery->found_due_at, now);
-	}
+		finish_one(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&settled)), now);
 }
 
 void
@@ -399,7 +408,11 @@ outbox_settle_abort(void)
 	memset(&settler, 0, sizeof(settler));
 	/* What was taken off goes back to the front, so that the oldest stays first. */
 	while (!dlist_is_empty(&settled))
-		wait_again(dlist_pop_head_node(&settled));
-	while (!dlist_is_empty(&obsolete))
-		wait_again(dlist_pop_head_node(&obsolete));
+	{
+		dlist_node *node = dlist_tail_node(&settled);
+
+		dlist_delete(node);
+		outbox_order_unsettled(dlist_container(OutboxDelivery, link, node));
+		wait_again(node);
+	}
 }

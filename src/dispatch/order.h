@@ -1,0 +1,135 @@
+/*-------------------------------------------------------------------------
+ *
+ * order.h
+ *		Which delivery of a message key may go next, on ordered lanes.
+ *
+ * Process: the dispatcher.  An ordered lane knows the keys of the deliveries
+ * it has in memory, its members, in this order:
+ *
+ *		answered, not settled | out: queued or sent | waiting | just read
+ *
+ * At most one of a key is out, or the consecutive ones that share a request.
+ * The next one goes out as soon as the one before has been answered with
+ * success, before that is settled; whatever else an answer says, what waits
+ * behind it is forgotten and read again when its turn comes.  Outcomes of a
+ * key are settled in the order of their answers.  So after a crash a receiver
+ * may see the last messages of a key again, in order and without a gap, but
+ * never sees one for the first time before the one it follows.
+ *
+ * Rows that cannot go yet are passed by and forgotten: what ends their wait
+ * (a settlement, a ring, a due time, a rescan) makes the key wanted, and then
+ * it is probed in the index.  What is remembered of keys without members is
+ * bounded: that their head is not due yet, or where a probe may start.
+ *
+ * Nothing here reads the database (probe.c does) or the network.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_ORDER_H
+#define OUTBOX_ORDER_H
+
+#include "dispatch/lane.h"
+
+/* A key that has members, is wanted, or is remembered. */
+typedef struct OutboxOrderKey
+{
+	const char *key;
+	OutboxOrder *order;
+	dlist_head	members;		/* in the order they were taken */
+	int			count[OUTBOX_ORDER_STATES];
+	int			nheld;			/* members whose settlement is waited for */
+	bool		flowing;		/* the last answer was a success: read ahead */
+	bool		more;			/* there are rows behind the members */
+	bool		probing;
+	int			probe_entries;	/* of settled rows, that the last probe stepped over */
+
+	/* Whatever is outstanding below this has been seen: probes start here. */
+	pg_uuid_t	floor;
+
+	bool		wanted;			/* to be probed */
+	dlist_node	wanted_link;
+
+	/* While it has no members: its head, and until when that blocks it. */
+	bool		blocked;
+	pg_uuid_t	head;
+	TimestampTz blocked_until;	/* DT_NOEND: until an operator acts */
+	bool		remembered;
+	dlist_node	remembered_link;
+} OutboxOrderKey;
+
+/* Make an ordered lane of one that is not yet, and let go of what it knows. */
+extern void outbox_order_create(OutboxLane *lane, MemoryContext context);
+extern void outbox_order_free(OutboxLane *lane);
+
+/* True if any lane is ordered. */
+extern bool outbox_order_exists(void);
+
+/*
+ * Reading.  A row of a key that is not in memory was met: returns the key if
+ * it has to be probed, NULL if the row can be passed by.
+ */
+extern OutboxOrderKey *outbox_order_meet(OutboxOrder *order, const char *key,
+										 const pg_uuid_t *id, TimestampTz now);
+
+/* The next key to be probed, NULL for none. */
+extern OutboxOrderKey *outbox_order_next_wanted(OutboxOrder *order);
+extern bool outbox_order_has_wanted(const OutboxOrder *order);
+
+/* Lanes that have such keys, up to max of them. */
+extern int	outbox_order_lanes(OutboxLane **lanes, int max);
+
+/* A probe begins, and the key is no longer wanted; and ends, and the key may be gone. */
+extern void outbox_order_begin_probe(OutboxOrderKey *key);
+extern void outbox_order_end_probe(OutboxOrderKey *key);
+
+/* How many deliveries the probe may take: 0 if none, whatever it finds. */
+extern int	outbox_order_room(const OutboxOrderKey *key);
+
+/* What a probe found: the key's head blocks it; or the key is to be probed again. */
+extern void outbox_order_block(OutboxOrderKey *key, const pg_uuid_t *head, TimestampTz until);
+extern void outbox_order_want(OutboxOrderKey *key);
+
+/* It takes a delivery: those of the key that are not out yet and have a greater id are forgotten. */
+extern void outbox_order_take(OutboxOrderKey *key, OutboxDelivery *delivery);
+
+/* The transaction that read it has committed: true if it may go out, false if it waits. */
+extern bool outbox_order_arrived(OutboxDelivery *delivery);
+
+/* How many wait on the lane for one of their key. */
+extern int	outbox_order_waiting(const OutboxOrder *order);
+
+/*
+ * Sending.  The delivery that may follow this one in the same request; NULL
+ * for none.  And one that comes back unsent: true if it has to wait behind
+ * another one of its key that comes back too.
+ */
+extern OutboxDelivery *outbox_order_follower(OutboxDelivery *delivery);
+extern bool outbox_order_taken_back(OutboxDelivery *delivery);
+
+/*
+ * Answered, with its verdict: lets the next one go, or forgets those behind.
+ * False if it shared a request with an earlier one of its key that was not
+ * done with: then it counts as not tried, and has to be forgotten.
+ */
+extern bool outbox_order_answered(OutboxDelivery *delivery);
+
+/*
+ * Settling.  True if an earlier one of the key cannot be settled yet.  Then
+ * what became of it in the running transaction, and whether that failed.
+ */
+extern bool outbox_order_must_hold(const OutboxDelivery *delivery);
+extern void outbox_order_set_held(OutboxDelivery *delivery, bool held);
+extern void outbox_order_settled(OutboxDelivery *delivery, bool outstanding, TimestampTz due_at);
+extern void outbox_order_unsettled(OutboxDelivery *delivery);
+
+/* It leaves memory: settled, or forgotten. */
+extern void outbox_order_remove(OutboxDelivery *delivery);
+
+/* Rows changed: what waits may be stale. */
+extern void outbox_order_changed(OutboxOrder *order, const OutboxRing *ring);
+
+/* Forget what waits behind others; or that heads block their keys. */
+extern void outbox_order_forget_waiting(OutboxOrder *order);
+extern void outbox_order_forget_blocked(OutboxOrder *order);
+
+#endif							/* OUTBOX_ORDER_H */
