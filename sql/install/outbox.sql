@@ -1167,6 +1167,8 @@ CREATE FUNCTION outbox._revive(only_handler int, lowest uuid, highest uuid, topi
 	states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
 DECLARE
+	-- One time for all of them: then they are read in the order of their ids.
+	at timestamptz := clock_timestamp();
 	n bigint;
 BEGIN
 	IF dry_run THEN
@@ -1199,7 +1201,7 @@ BEGIN
 		FOR NO KEY UPDATE OF m FOR UPDATE OF d
 	), revived AS (
 		UPDATE outbox.delivery d
-		SET state = 0, budget_from = d.attempts, streak = 0, due_at = clock_timestamp(), settled_at = NULL,
+		SET state = 0, budget_from = d.attempts, streak = 0, due_at = at, settled_at = NULL,
 			code = NULL, error = NULL, http_status = NULL
 		FROM chosen c
 		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id AND d.state = ANY (states)
@@ -1565,11 +1567,13 @@ BEGIN
 
 		WITH gone AS (
 			DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids)
-			RETURNING d.handler_id, d.due_at, d.message_id, d.state
+			RETURNING d.handler_id, d.due_at, d.message_id, d.state, d.key
 		)
 		SELECT count(*) + 0 * count(g.rung) INTO n
 		FROM (
-			SELECT CASE WHEN g.state < 3 THEN outbox._ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
+			-- What is dead may have held up its key.
+			SELECT CASE WHEN g.state < 3 OR g.state = 4 AND g.key IS NOT NULL
+				THEN outbox._ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
 			FROM gone g OFFSET 0) AS g;
 		deliveries := deliveries + n;
 		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
@@ -1594,6 +1598,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS
 DECLARE
 	delivered_before timestamptz;
 	dead_before timestamptz;
+	blocking int[];
 	ceiling uuid;
 	batch int;
 	ids uuid[];
@@ -1607,6 +1612,9 @@ BEGIN
 	SELECT clock_timestamp() - r.delivered, clock_timestamp() - r.dead, r.batch
 	INTO delivered_before, dead_before, batch
 	FROM outbox._retention() r;
+	-- A dead letter that holds up its key goes on doing so.
+	SELECT coalesce(array_agg(h.id), '{}') INTO blocking
+	FROM outbox.handler h WHERE h.on_dead = 'block' AND h.dropped_at IS NULL;
 	ceiling := outbox._id_floor(greatest(delivered_before, dead_before));
 	messages := 0;
 	deliveries := 0;
@@ -1618,7 +1626,8 @@ BEGIN
 			SELECT m.id FROM outbox.message m
 			WHERE m.id > reached AND m.id < ceiling
 				AND coalesce((
-					SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before)
+					SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before
+						AND (d.state = 5 OR d.key IS NULL OR d.handler_id <> ALL (blocking)))
 					FROM outbox.delivery d WHERE d.message_id = m.id), m.staged_at < delivered_before)
 			ORDER BY m.id
 			LIMIT least(batch, max_messages - messages)
@@ -1631,7 +1640,8 @@ BEGIN
 		SELECT coalesce(array_agg(v.id), '{}') INTO ids
 		FROM unnest(ids) AS v(id)
 		WHERE coalesce((
-				SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before)
+				SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before
+					AND (d.state = 5 OR d.key IS NULL OR d.handler_id <> ALL (blocking)))
 				FROM outbox.delivery d WHERE d.message_id = v.id), true);
 
 		DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids);
@@ -1646,7 +1656,7 @@ BEGIN
 	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox.prune(bigint) IS
-'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement.
+'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
 max_messages: stop after so many; they go oldest first, outbox.prune_batch_size a statement. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once: each takes other messages, and none waits for a locked one.
 Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive.';
