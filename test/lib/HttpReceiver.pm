@@ -116,11 +116,12 @@ sub on
 }
 
 # Answer all requests that hang on paths that start with $path, and forget
-# that rule, so that later ones are not held.
+# that rule, so that later ones are not held; they get what is named last, as
+# with on().
 sub release
 {
-	my ($self, $path, $answer) = @_;
-	return $self->_ask({ do => 'release', path => $path, answer => $answer || {} })->{released};
+	my ($self, $path, $answer, @answers) = @_;
+	return $self->_ask({ do => 'release', path => $path, answer => $answer || {}, answers => \@answers })->{released};
 }
 
 # Refuse connections, and close the ones that are open; then listen again.
@@ -144,6 +145,13 @@ sub most_in_flight
 {
 	my ($self, $path) = @_;
 	return $self->stats->{paths}{ $path // '/' }{most} || 0;
+}
+
+# The highest number of requests of one outbox-key there ever was at a time.
+sub most_of_a_key
+{
+	my ($self, $path) = @_;
+	return $self->stats->{paths}{ $path // '/' }{most_of_a_key} || 0;
 }
 
 # Every request so far, or those of one exact path, as hashes of time
@@ -360,7 +368,8 @@ sub finish
 {
 	my ($self, $c) = @_;
 	$self->{paths}{ $c->{path} }{open}--;
-	delete @$c{qw(path answer due)};
+	$self->{of_key}{ $c->{of_key} }-- if defined $c->{of_key};
+	delete @$c{qw(path answer due of_key)};
 	return;
 }
 
@@ -390,12 +399,13 @@ sub take_request
 	my ($method, $path) = ($first // '') =~ m{^(\S+) (\S+) HTTP/1\.[01]$} or return $self->drop($c);
 	my $length = 0;
 	my $chunked = 0;
-	my $id = '';
+	my ($id, $key) = ('', undef);
 	foreach my $line (@lines)
 	{
 		if ($line =~ /^content-length: *(\d+)/i) { $length = $1; }
 		elsif ($line =~ /^transfer-encoding: *chunked/i) { $chunked = 1; }
 		elsif ($line =~ /^webhook-id: *(\S+)/i) { $id = $1; }
+		elsif ($line =~ /^outbox-key: *(\S+)/i) { $key = "$path $1"; }
 	}
 	my $body;
 	if ($chunked)
@@ -429,7 +439,13 @@ sub take_request
 	$at->{open}++;
 	$at->{total}++;
 	$at->{most} = $at->{open} if $at->{open} > $at->{most};
+	if (defined $key)
+	{
+		my $open = ++$self->{of_key}{$key};
+		$at->{most_of_a_key} = $open if $open > ($at->{most_of_a_key} || 0);
+	}
 	$c->{path} = $path;
+	$c->{of_key} = $key;
 
 	my $answer = $c->{answer} = $self->choose($path, $id);
 	return if $answer->{hang};
@@ -563,7 +579,7 @@ sub do_release
 {
 	my ($self, $q) = @_;
 	my $released = 0;
-	delete $self->{rules}{ $q->{path} };
+	$self->do_on($q);
 	foreach my $c (values %{ $self->{connections} })
 	{
 		next unless $c->{path} && index($c->{path}, $q->{path}) == 0 && $c->{answer}{hang};

@@ -1,0 +1,86 @@
+# Proves from what a receiver saw that deliveries of a key came in order.
+#
+# Of each key, one is given the messages in stage order, and what arrived in
+# order of arrival.  What arrives next must be
+#   the message behind the last one that was ever seen     (the next one),
+#   the same message as just before                        (another attempt),
+#   or, after a crash, an earlier one, and then those behind it one by one.
+# A message that arrives before the one it follows is an inversion, one that
+# never arrives a gap.
+package OrderChecker;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use JSON::PP ();
+use Test::More;
+
+our @EXPORT = qw(check_order staged_order);
+
+# The messages of a handler's keys in stage order: key => [ids].
+sub staged_order
+{
+	my ($node, $handler, $where) = @_;
+	my %order;
+	my $rows = $node->sql(<<"SQL");
+SELECT coalesce(json_agg(json_build_array(key, message_id) ORDER BY message_id), '[]')
+FROM outbox.deliveries WHERE handler = '$handler' AND key IS NOT NULL AND @{[ $where // 'true' ]}
+SQL
+	push @{ $order{ $_->[0] } }, $_->[1] foreach @{ JSON::PP->new->utf8->decode($rows) };
+	return \%order;
+}
+
+# What is wrong with the arrivals (ids) of one key; empty if nothing is.
+# steps counts what happened: next, again, back.
+sub find_faults
+{
+	my ($order, $arrivals, $steps) = @_;
+	my @faults;
+	my %place = map { $order->[$_] => $_ } 0 .. $#$order;
+	my ($last, $furthest) = (-1, -1);
+	foreach my $id (@$arrivals)
+	{
+		my $place = $place{$id};
+		if (!defined $place)
+		{
+			push @faults, "$id was not staged with this key";
+			next;
+		}
+		if ($place > $furthest + 1)
+		{
+			push @faults, "message $place arrived before message " . ($furthest + 1);
+		}
+		elsif ($place == $last) { $steps->{again}++; }
+		elsif ($place == $last + 1) { $steps->{next}++; }
+		elsif ($place < $last) { $steps->{back}++; }
+		else { push @faults, "message $place arrived behind message $last"; }
+		$last = $place;
+		$furthest = $place if $place > $furthest;
+	}
+	push @faults, 'messages ' . ($furthest + 1) . " to $#$order never arrived" if $furthest < $#$order;
+	return @faults;
+}
+
+# A test for all keys of a handler.  $order as from staged_order(), $arrivals
+# a list of [key, id].  With back => 0 nothing may have gone back to an
+# earlier message.  Returns the steps that were counted.
+sub check_order
+{
+	my ($order, $arrivals, $name, %options) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %arrived;
+	push @{ $arrived{ $_->[0] } }, $_->[1] foreach @$arrivals;
+	my %steps = (next => 0, again => 0, back => 0);
+	my @faults;
+	foreach my $key (sort keys %{ { %$order, %arrived } })
+	{
+		push @faults, map { "key $key: $_" } find_faults($order->{$key} || [], $arrived{$key} || [], \%steps);
+	}
+	push @faults, "$steps{back} times back to an earlier message" if $steps{back} && exists $options{back} && !$options{back};
+	ok(!@faults, "$name ($steps{next} in order, $steps{again} again, $steps{back} back)")
+	  or diag(join "\n", @faults > 10 ? (@faults[ 0 .. 9 ], '...') : @faults);
+	return \%steps;
+}
+
+1;
