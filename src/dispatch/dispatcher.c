@@ -85,6 +85,8 @@ static int	failures = 0;
 static TimestampTz stats_reported = 0;
 static bool stats_pending = false;
 
+static void note_state(TimestampTz now);
+
 static OutboxLane *to_read[MAX_LANES_PER_READ];
 static int	nto_read = 0;
 
@@ -407,6 +409,7 @@ do_maintenance(TimestampTz now)
 			commit_work();
 			outbox_reload_finish();
 			succeed_work();
+			note_state(now);
 		}
 		if (sending && outbox_rescan_is_due(now))
 		{
@@ -512,15 +515,14 @@ report_activity(void)
 		pgstat_report_activity(STATE_IDLE, "waiting for messages");
 }
 
-/* React to signals, settings and whoever asks the dispatcher to leave. */
+/*
+ * Decide whether to send, to hold or to leave, and show it.  Asked again
+ * after a reload, which can change all of it.
+ */
 static void
-handle_requests(TimestampTz now)
+note_state(TimestampTz now)
 {
 	bool		leave;
-
-	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-		reload_settings();
 
 	leave = ShutdownRequestPending || outbox_slot_is_barred() || outbox_reload_is_gone();
 	if (leave && grace_ends == 0)
@@ -540,6 +542,17 @@ handle_requests(TimestampTz now)
 		else if (failures == 0)
 			outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, NULL);
 	}
+}
+
+/* React to signals, settings and whoever asks the dispatcher to leave. */
+static void
+handle_requests(TimestampTz now)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+		reload_settings();
+
+	note_state(now);
 }
 
 /* True once nothing keeps the process from ending. */
