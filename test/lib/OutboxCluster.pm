@@ -175,7 +175,8 @@ sub wait_for_states
 sub dispatcher_pid
 {
 	my ($self, $database) = @_;
-	return $self->sql('SELECT pid FROM outbox.dispatchers WHERE database = ' . $self->quote($database // 'postgres'));
+	$database //= 'postgres';
+	return $self->sql('SELECT pid FROM outbox.dispatchers WHERE database = ' . $self->quote($database), $database);
 }
 
 # Wait until a dispatcher runs there (and is not the one given); its pid.
@@ -187,7 +188,8 @@ sub wait_for_dispatcher
 	$self->wait_until(
 		"SELECT count(*) = 1 FROM outbox.dispatchers WHERE database = "
 		  . $self->quote($database)
-		  . " AND state = 'running' AND pid IS NOT NULL AND pid <> $not");
+		  . " AND state = 'running' AND pid IS NOT NULL AND pid <> $not",
+		't', $database);
 	return $self->dispatcher_pid($database);
 }
 
