@@ -96,9 +96,8 @@ sub psql
 {
 	my $text = shift;
 	$text =~ s/\s+\z//;
-	print map { "    $_\n" } split /\n/, $text;
-	open my $psql, '|-', 'psql', '-XqP', 'pager=off', '-v', 'ON_ERROR_STOP=1' or die "psql: $!\n";
-	print $psql "SET client_min_messages = warning;\n$text\n";
+	open my $psql, '|-', 'psql', '-XqaP', 'pager=off', '-v', 'ON_ERROR_STOP=1' or die "psql: $!\n";
+	print $psql "$text\n";
 	close $psql or die "psql failed\n";
 	return;
 }

@@ -47,4 +47,21 @@ is($library, $default, 'the library expects the SQL objects it comes with');
 like(slurp('CHANGELOG.md'), qr/^## \Q$default\E /m, 'CHANGELOG.md has this version');
 unlike($install, qr/\bCREATE OR REPLACE\b/, 'the install script replaces nothing of others');
 
+# README.md knows everything that a user can call, read or set.
+my $readme = slurp('README.md');
+my %seen;
+foreach my $name ($install =~ /^CREATE (?:FUNCTION|PROCEDURE|VIEW) outbox\.([a-z]\w*)/mg)
+{
+	like($readme, qr/\b\Q$name\E\b/, "README.md mentions $name") unless $seen{$name}++;
+}
+foreach my $name (slurp('src/guc.c') =~ /Variable\("(outbox\.\w+)"/g)
+{
+	like($readme, qr/`\Q$name\E`/, "README.md mentions $name");
+}
+foreach my $link ($readme =~ /\]\(#([a-z-]+)\)/g)
+{
+	my ($heading) = grep { lc($_) =~ s/[^a-z ]//gr =~ s/ /-/gr eq $link } $readme =~ /^#+ (.*)$/mg;
+	ok(defined $heading, "README.md has the section $link");
+}
+
 done_testing();
