@@ -214,7 +214,7 @@ empty_doorbell(TimestampTz now)
 static bool
 settlement_is_due(TimestampTz now)
 {
-	if (outbox_outcomes_next_held() <= now || outbox_lane_status_waits())
+	if (outbox_outcomes_next_held() <= now || outbox_lane_status_next() <= now)
 		return true;
 	if (outbox_outcomes_waiting() == 0)
 		return false;
@@ -360,7 +360,7 @@ settle_and_read(bool settle, TimestampTz now)
 	begin_work();
 	if (settle)
 	{
-		outbox_lane_status_write();
+		outbox_lane_status_write(now);
 		if (!outbox_settle(now))
 			locked = true;
 		PopActiveSnapshot();
@@ -475,8 +475,7 @@ sleep_time(TimestampTz now)
 	if (outbox_outcomes_waiting() > 0)
 		until = earlier(until, outbox_send_in_flight() == 0 ? now :
 						outbox_outcomes_oldest() + outbox_settle_interval * 1000L);
-	if (outbox_lane_status_waits())
-		until = now;
+	until = earlier(until, outbox_lane_status_next());
 	if (work_paused_until > now && until != DT_NOEND)
 		until = Max(until, work_paused_until);
 	if (grace_ends != 0)

@@ -10,20 +10,38 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
 #include "dispatch/lane_status.h"
 
+/* A row or table that somebody holds is tried again after this time. */
+#define HELD_RETRY_US (100 * 1000)
+
+/* Lanes with news to be written, and those whose news the running transaction has written. */
 static dlist_head dirty = DLIST_STATIC_INIT(dirty);
 static dlist_head written = DLIST_STATIC_INIT(written);
+static TimestampTz retry_at = DT_NOBEGIN;
 
 /*
- * The row is updated if there is one and inserted otherwise, rather than
- * with ON CONFLICT: the statement trigger on inserts makes everybody read
- * the handlers again, which a breaker does not need.
+ * An operator who pauses a handler holds its row until the end of a
+ * transaction that may be a long one.  The row is therefore locked only if
+ * nobody else has it; the lane already does what is to be written.
  */
+static OutboxPlan lock_plan = {
+	.sql = "SELECT FROM outbox.handler_status WHERE handler_id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE SKIP LOCKED",
+	.nargs = 1,
+	.argtypes = {INT4OID},
+};
+
+static OutboxPlan exists_plan = {
+	.sql = "SELECT FROM outbox.handler_status WHERE handler_id OPERATOR(pg_catalog.=) $1",
+	.nargs = 1,
+	.argtypes = {INT4OID},
+};
+
 static OutboxPlan update_breaker_plan = {
 	.sql = "UPDATE outbox.handler_status SET breaker = $2, breaker_reason = $3, breaker_until = $4, failing_since = $5 "
 	"WHERE handler_id OPERATOR(pg_catalog.=) $1",
@@ -31,9 +49,14 @@ static OutboxPlan update_breaker_plan = {
 	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
 };
 
+/*
+ * For a handler without a row, which create_handler() does not leave.  The
+ * statement trigger on inserts makes everybody read the handlers again,
+ * which a breaker does not need, so inserting is not the rule.
+ */
 static OutboxPlan insert_breaker_plan = {
 	.sql = "INSERT INTO outbox.handler_status (handler_id, breaker, breaker_reason, breaker_until, failing_since) "
-	"VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+	"SELECT h.id, $2, $3, $4, $5 FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL ON CONFLICT DO NOTHING",
 	.nargs = 5,
 	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
 };
@@ -52,6 +75,7 @@ note(OutboxLane *lane)
 		return;
 	lane->status_listed = true;
 	dlist_push_tail(&dirty, &lane->status_link);
+	retry_at = DT_NOBEGIN;
 }
 
 void
@@ -70,14 +94,14 @@ outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason)
 	note(lane);
 }
 
-bool
-outbox_lane_status_waits(void)
+TimestampTz
+outbox_lane_status_next(void)
 {
-	return !dlist_is_empty(&dirty);
+	return dlist_is_empty(&dirty) ? DT_NOEND : retry_at;
 }
 
 static void
-write_breaker(OutboxLane *lane)
+write_breaker(OutboxLane *lane, bool exists)
 {
 	const OutboxBreaker *breaker = &lane->breaker;
 	Datum		values[5];
@@ -95,7 +119,9 @@ write_breaker(OutboxLane *lane)
 	if (breaker->failing_since == 0)
 		nulls[4] = 'n';
 
-	if (outbox_execute(&update_breaker_plan, values, nulls, false, 0, SPI_OK_UPDATE) == 0)
+	if (exists)
+		outbox_execute(&update_breaker_plan, values, nulls, false, 0, SPI_OK_UPDATE);
+	else
 		outbox_execute(&insert_breaker_plan, values, nulls, false, 0, SPI_OK_INSERT);
 }
 
@@ -113,20 +139,41 @@ write_pause(OutboxLane *lane)
 					lane->handler ? lane->handler->name : "", lane->pause_reason)));
 }
 
-void
-outbox_lane_status_write(void)
+/* Write a lane's news; false if somebody holds its row. */
+static bool
+write_lane(OutboxLane *lane)
 {
-	if (dlist_is_empty(&dirty))
-		return;
-	SPI_connect();
-	while (!dlist_is_empty(&dirty))
-	{
-		OutboxLane *lane = dlist_container(OutboxLane, status_link, dlist_pop_head_node(&dirty));
+	Datum		handler_id = Int32GetDatum(lane->handler_id);
+	bool		locked = outbox_execute(&lock_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0;
 
-		dlist_push_tail(&written, &lane->status_link);
-		write_breaker(lane);
-		if (lane->pause_by[0])
-			write_pause(lane);
+	if (!locked && outbox_execute(&exists_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0)
+		return false;
+	write_breaker(lane, locked);
+	if (lane->pause_by[0])
+		write_pause(lane);
+	return true;
+}
+
+void
+outbox_lane_status_write(TimestampTz now)
+{
+	dlist_mutable_iter iter;
+
+	if (outbox_lane_status_next() > now)
+		return;
+	retry_at = now + HELD_RETRY_US;
+	if (!ConditionalLockRelationOid(outbox_relation_oid("handler_status", false), RowExclusiveLock))
+		return;
+
+	SPI_connect();
+	dlist_foreach_modify(iter, &dirty)
+	{
+		OutboxLane *lane = dlist_container(OutboxLane, status_link, iter.cur);
+
+		if (!write_lane(lane))
+			continue;
+		dlist_delete(iter.cur);
+		dlist_push_tail(&written, iter.cur);
 	}
 	SPI_finish();
 }

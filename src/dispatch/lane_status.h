@@ -20,11 +20,14 @@ extern void outbox_lane_status_changed(OutboxLane *lane);
 /* Stop the lane at once and pause its handler: by is "receiver" or "breaker". */
 extern void outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason);
 
-/* True if something is to be written. */
-extern bool outbox_lane_status_waits(void);
+/* When something is to be written: DT_NOEND for nothing, DT_NOBEGIN for now. */
+extern TimestampTz outbox_lane_status_next(void);
 
-/* Write it, in a transaction; then say whether that has committed. */
-extern void outbox_lane_status_write(void);
+/*
+ * Write what is due, in a transaction; then say whether that has committed.
+ * Never waits: what somebody else holds stays due a little later.
+ */
+extern void outbox_lane_status_write(TimestampTz now);
 extern void outbox_lane_status_finish(void);
 extern void outbox_lane_status_abort(void);
 

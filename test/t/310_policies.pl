@@ -157,6 +157,30 @@ $node->sql("SELECT outbox.resume_handler('hopeless')");
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'hopeless' AND state IN ('pending', 'retrying')", 0, 'resumed, it starts afresh');
 is($node->sql("SELECT concat_ws(' ', breaker, paused_at, failing_since) FROM outbox.handlers WHERE name = 'hopeless'"), 'closed', 'with a closed breaker');
 
+# --- an operator's open transaction holds up nothing but what is written into the row
+$receiver->on('/held', { status => 410 });
+handler('held', concurrency => 1);
+handler('other', concurrency => 1);
+my $operator = $node->background_psql('postgres');
+$operator->query_safe("BEGIN; UPDATE outbox.handler_status SET paused_reason = NULL");
+$node->sql("SELECT outbox.stage('held.x') FROM generate_series(1, 3)");
+ok($receiver->wait_for_requests(1, '/held'), 'a 410 whose pause cannot be written');
+my $started = time;
+foreach my $n (1 .. 5)
+{
+	$node->stage('other.x');
+	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'other' AND state = 'delivered'", $n, "delivery $n of another handler is settled meanwhile");
+}
+cmp_ok(time - $started, '<', 5, 'without delay');
+$operator->query_safe('ROLLBACK; BEGIN; LOCK TABLE outbox.handler_status');
+$receiver->on('/other', { status => 410 });
+$node->stage('other.x');
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'other' AND state = 'dead'", 1, 'nor does a lock on the table hold up settlement');
+$operator->query_safe('ROLLBACK');
+$operator->quit;
+$node->wait_for("SELECT count(*) FROM outbox.handlers WHERE name IN ('held', 'other') AND paused_by = 'receiver'", 2, 'both pauses are written in the end');
+is($receiver->count('/held'), 1, 'and held from the first moment');
+
 # --- rate limit
 handler('slow', rate_limit => 20, rate_burst => 2, concurrency => 10);
 handler('quick', concurrency => 10);
