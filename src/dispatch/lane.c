@@ -291,7 +291,9 @@ outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now)
 	if (!lane->more && lane->next_due > now && !has_readable_span(lane, now) &&
 		!outbox_order_has_wanted(lane->order))
 		return false;
-	return lane->nqueued <= capacity(lane) / 2 && outbox_lane_room(lane) > 0;
+	/* A batch that waits to become full can only become so by reading. */
+	return lane->nqueued <= Max(capacity(lane) / 2, lane->handler->batch_size - 1) &&
+		outbox_lane_room(lane) > 0;
 }
 
 int

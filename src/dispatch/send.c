@@ -344,16 +344,22 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 	outbox_outcome_add(delivery);
 }
 
+/*
+ * One answer for all, with one random number for all: what failed together
+ * in a batch comes back together, in the same order and so as the same batch.
+ */
 static void
 judge_answer(Outgoing *request, const OutboxAnswer *answer, TimestampTz now)
 {
+	double		random = outbox_random_fraction();
+
 	for (int i = 0; i < request->n; i++)
 	{
 		OutboxDelivery *delivery = request->deliveries[i];
 
 		outbox_judge(&request->handler->retry, answer, delivery->attempts + 1 - delivery->budget_from,
 					 delivery->code, delivery->streak, outbox_unix_microseconds(now),
-					 outbox_random_fraction(), &delivery->verdict);
+					 random, &delivery->verdict);
 	}
 }
 
@@ -362,6 +368,7 @@ static void
 judge_batch(Outgoing *request)
 {
 	const HttpExchange *exchange = &request->exchange;
+	double		random = outbox_random_fraction();
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * request->n);
 	OutboxSaid *said = palloc(sizeof(OutboxSaid) * request->n);
 
@@ -375,7 +382,7 @@ judge_batch(Outgoing *request)
 		OutboxDelivery *delivery = request->deliveries[i];
 
 		outbox_judge_said(&request->handler->retry, &said[i], delivery->attempts + 1 - delivery->budget_from,
-						  delivery->code, delivery->streak, outbox_random_fraction(), &delivery->verdict);
+						  delivery->code, delivery->streak, random, &delivery->verdict);
 	}
 	pfree(said);
 	pfree(ids);
