@@ -28,7 +28,7 @@
 /* The order of these columns is that of the enum below. */
 static OutboxPlan load_plan = {
 	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, "
-	"pg_catalog.hashtextextended(pg_catalog.concat(h::pg_catalog.text, x.secrets::pg_catalog.text, x.credentials, "
+	"pg_catalog.hashtextextended(pg_catalog.concat(h::pg_catalog.text, x.secrets::pg_catalog.text, x.expire::pg_catalog.text, x.credentials, "
 	" pg_catalog.current_setting('outbox.user_agent')), 0), "
 	"h.name, h.format, h.url, h.ordered, h.on_dead, h.concurrency, h.batch_size, "
 	MS("batch_wait") ", h.rate_limit, h.rate_burst, h.breaker_threshold, "
