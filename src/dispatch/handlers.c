@@ -11,7 +11,9 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -187,6 +189,7 @@ load_form(const RowReader *r, OutboxHandler *handler)
 		elog(ERROR, "unknown format \"%s\" of handler \"%s\"", format, handler->name);
 	options.handler = handler->name;
 	options.batch = handler->batch_size > 1;
+	options.source = outbox_event_source(get_database_name(MyDatabaseId));
 	options.user_agent = outbox_user_agent;
 	options.authorization = get_text(r, COL_CREDENTIALS);
 	options.headers = get_jsonb(r, COL_HEADERS);

@@ -23,7 +23,7 @@
 #include "format/request.h"
 #include "format/trace.h"
 
-#define DEFAULT_SOURCE "/outbox"
+#define SOURCE_PREFIX "/outbox/"
 #define CE_SOURCE "ce-source"
 
 /* Lines that request.c itself writes for one request, and then some. */
@@ -189,6 +189,29 @@ written_line(OutboxRequest *lines, const char *name, const char *value)
 		own_line(lines, name, strlen(name), value, strlen(value));
 }
 
+char *
+outbox_event_source(const char *database)
+{
+	StringInfoData source;
+	size_t		len;
+	const char *utf8 = outbox_to_utf8(database, strlen(database), &len);
+
+	initStringInfo(&source);
+	appendStringInfoString(&source, SOURCE_PREFIX);
+	for (size_t i = 0; i < len; i++)
+	{
+		unsigned char c = (unsigned char) utf8[i];
+
+		/* The unreserved characters of RFC 3986. */
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			c == '-' || c == '.' || c == '_' || c == '~')
+			appendStringInfoChar(&source, c);
+		else
+			appendStringInfo(&source, "%%%02X", c);
+	}
+	return source.data;
+}
+
 OutboxRequestForm *
 outbox_request_form(const OutboxRequestOptions *options)
 {
@@ -199,7 +222,7 @@ outbox_request_form(const OutboxRequestOptions *options)
 	form->format = options->format;
 	form->batch = options->batch;
 	own = handler_header(options, CE_SOURCE);
-	form->source = own ? own : pstrdup(options->source ? options->source : DEFAULT_SOURCE);
+	form->source = own ? own : pstrdup(options->source);
 	if (options->nsecrets > 0)
 		form->signer = outbox_signer_create(options->nsecrets, options->secrets);
 
@@ -214,7 +237,7 @@ outbox_request_form(const OutboxRequestOptions *options)
 	if (form->format == OUTBOX_FORMAT_CLOUDEVENTS_BINARY && !form->batch)
 	{
 		written_line(&lines, "ce-specversion", "1.0");
-		data_line(&lines, CE_SOURCE, form->source);
+		written_line(&lines, CE_SOURCE, form->source);
 	}
 	written_line(&lines, "authorization", options->authorization);
 	write_handler_headers(&lines, options);

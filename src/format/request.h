@@ -38,7 +38,7 @@ typedef struct OutboxRequestOptions
 	const char *handler;		/* its name */
 	OutboxFormat format;
 	bool		batch;			/* batch_size > 1: the body is always an array */
-	const char *source;			/* where CloudEvents come from, a URI reference; NULL: /outbox */
+	const char *source;			/* where CloudEvents come from, see outbox_event_source() */
 	const char *user_agent;
 	const char *authorization;	/* value of the header of that name, or NULL */
 	const Jsonb *headers;		/* the handler's own, or NULL */
@@ -61,6 +61,12 @@ typedef struct OutboxRequestForm
 	const char **headers;
 	int			nheaders;
 } OutboxRequestForm;
+
+/*
+ * The source of a database's CloudEvents, unless a handler's own header
+ * ce-source names another: the URI reference "/outbox/<database>", palloc'd.
+ */
+extern char *outbox_event_source(const char *database);
 
 /* Copies what it needs.  Raises for a secret that is none. */
 extern OutboxRequestForm *outbox_request_form(const OutboxRequestOptions *options);

@@ -196,7 +196,7 @@ my %batches = (
 $batches{$_} = [
 	map {
 		{
-			specversion => '1.0', id => $_->{id}, source => '/outbox', type => $_->{topic}, time => '2025-10-09T08:53:20.500000Z',
+			specversion => '1.0', id => $_->{id}, source => '/outbox/b%C3%BCro%201', type => $_->{topic}, time => '2025-10-09T08:53:20.500000Z',
 			datacontenttype => 'application/json', data => $_->{payload}
 		}
 	} \%plain, \%second

@@ -81,7 +81,7 @@ refuses('ed25519', { %$request, body => $request->{body} . ' ' }, $public, 'one 
 
 # --- CloudEvents
 my %expected = (
-	specversion => '1.0', id => $id, source => '/outbox', type => 'billing.invoice.paid', subject => 'invoice-7', time => '2025-10-09T08:53:20.500Z',
+	specversion => '1.0', id => $id, source => '/outbox/b%C3%BCro%201', type => 'billing.invoice.paid', subject => 'invoice-7', time => '2025-10-09T08:53:20.500Z',
 	partitionkey => 'invoice-7', tenant => 'acme', correlationid => 'c-1', datacontenttype => 'application/json',
 	traceparent => $message{headers}{traceparent}, tracestate => 'a=b', data => $message{payload});
 foreach my $format (qw(cloudevents cloudevents-binary))

@@ -99,5 +99,21 @@ foreach my $format (qw(cloudevents cloudevents-binary))
 	is($request->{headers}{$_}, $trace{$_}, "$format: $_ is a header as well") foreach sort keys %trace;
 }
 
+handler('plain', format => 'cloudevents');
+is($json->decode(deliver('plain')->{body})->{source}, '/outbox/postgres', 'otherwise events come from the database');
+
+# --- a database that is not UTF-8: the dispatcher converts outside of any transaction
+$node->sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+$node->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'latin');
+foreach my $format (qw(raw envelope))
+{
+	$node->handler("latin-$format", ["latin-$format.x"], $receiver->url("/latin-$format"), format => $format, secret => $second, database => 'latin');
+	$request = deliver("latin-$format", '{"text": "naïve"}', tenant => encode('UTF-8', 'é'), database => 'latin');
+	my $body = $json->decode($request->{body});
+	is(($format eq 'raw' ? $body : $body->{data})->{text}, 'naïve', "LATIN1, $format: the body is UTF-8");
+	is($request->{headers}{'outbox-tenant'}, '%C3%A9', "LATIN1, $format: so are headers");
+	is(verdict('svix', $request, $second), 'accepted', "LATIN1, $format: and the signature is of what was sent");
+}
+
 $node->stop;
 done_testing();

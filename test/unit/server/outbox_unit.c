@@ -108,6 +108,8 @@ read_form(Jsonb *object)
 	options.handler = member(object, "handler");
 	options.batch = batch != NULL && strcmp(batch, "true") == 0;
 	options.source = member(object, "source");
+	if (options.source == NULL)
+		options.source = outbox_event_source("büro 1");
 	options.user_agent = member(object, "user_agent");
 	options.authorization = member(object, "authorization");
 	options.headers = member_jsonb(object, "headers");
