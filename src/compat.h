@@ -19,7 +19,11 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/htup_details.h"
 #include "access/xlog_internal.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "commands/dbcommands.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -27,9 +31,11 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/tuplestore.h"
 
 #if PG_VERSION_NUM >= 150000
@@ -163,6 +169,34 @@ outbox_update_row(Relation rel, TupleTableSlot *old, TupleTableSlot *new,
 #else
 #define outbox_database_is_valid(form) ((form)->datconnlimit >= -1)
 #endif
+
+/* PostgreSQL 16 has one function for all kinds of owned objects. */
+#if PG_VERSION_NUM >= 160000
+#define outbox_owns_database(dboid, roleid) object_ownercheck(DatabaseRelationId, dboid, roleid)
+#else
+#define outbox_owns_database(dboid, roleid) pg_database_ownercheck(dboid, roleid)
+#endif
+
+/* May the current user create databases?  PostgreSQL 15 tells. */
+static inline bool
+outbox_may_create_databases(void)
+{
+#if PG_VERSION_NUM >= 150000
+	return have_createdb_privilege();
+#else
+	HeapTuple	tuple;
+	bool		may;
+
+	if (superuser())
+		return true;
+	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	may = ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
+	ReleaseSysCache(tuple);
+	return may;
+#endif
+}
 
 /* A random number from 0 to just below 1.  PostgreSQL 15 has a generator of its own. */
 static inline double

@@ -40,10 +40,12 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 			outbox_consume_at_commit();
 			outbox_doorbell_at_commit();
+			outbox_guard_at_end();
 			break;
 		case XACT_EVENT_ABORT:
 			outbox_consume_at_abort();
 			outbox_doorbell_at_abort();
+			outbox_guard_at_end();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			outbox_consume_before_prepare();
@@ -51,6 +53,7 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			outbox_consume_at_prepare();
 			outbox_doorbell_at_prepare();
+			outbox_guard_at_end();
 			break;
 		default:
 			break;

@@ -22,7 +22,6 @@
 #include "commands/dbcommands.h"
 #include "executor/spi.h"
 #include "fmgr.h"
-#include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -39,12 +38,14 @@
 #include "dispatch/doorbell.h"
 #include "dispatch/fetch.h"
 #include "dispatch/installation.h"
+#include "dispatch/interrupt.h"
 #include "dispatch/lane.h"
 #include "dispatch/lane_status.h"
 #include "dispatch/order.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
 #include "dispatch/send.h"
+#include "dispatch/settings.h"
 #include "dispatch/settle.h"
 #include "dispatch/slot.h"
 #include "dispatch/waitset.h"
@@ -90,13 +91,6 @@ static void note_state(TimestampTz now);
 static OutboxLane *to_read[MAX_LANES_PER_READ];
 static int	nto_read = 0;
 
-static void
-pin(const char *name, const char *value)
-{
-	if (GetConfigOption(name, true, false) != NULL)
-		SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-}
-
 static const char *
 settle_synchronous_commit_name(void)
 {
@@ -115,28 +109,15 @@ settle_synchronous_commit_name(void)
 	}
 }
 
-/*
- * What the owner of the server set for ordinary sessions, for good reasons,
- * would hurt here.  Pinned with a source that no reload overrides.
- */
+/* What every worker pins, and what makes sense for this one. */
 static void
 pin_settings(void)
 {
-	pin("search_path", "pg_catalog, pg_temp");
-	pin("default_transaction_isolation", "read committed");
-	pin("default_transaction_read_only", "off");
-	pin("default_transaction_deferrable", "off");
-	pin("statement_timeout", "0");
-	pin("lock_timeout", "2s");
-	pin("idle_in_transaction_session_timeout", "0");
-	pin("idle_session_timeout", "0");
-	pin("transaction_timeout", "0");
-	pin("session_replication_role", "origin");
-	pin("row_security", "off");
-	pin("max_parallel_workers_per_gather", "0");
-	pin("jit", "off");
-	pin("client_encoding", "UTF8");
-	pin("synchronous_commit", settle_synchronous_commit_name());
+	outbox_pin_settings();
+	/* A lock that nobody gives must not keep the loop from its sockets. */
+	outbox_pin("lock_timeout", "2s");
+	outbox_pin("client_encoding", "UTF8");
+	outbox_pin("synchronous_commit", settle_synchronous_commit_name());
 }
 
 /* Settings of this database may have changed with ALTER DATABASE ... SET. */
@@ -154,6 +135,7 @@ apply_database_settings(void)
 static void
 begin_work(void)
 {
+	outbox_work_begin();
 	outbox_signals_open();
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -167,6 +149,7 @@ commit_work(void)
 	CommitTransactionCommand();
 	stats_pending = true;
 	outbox_signals_block();
+	outbox_work_end();
 	MemoryContextSwitchTo(iteration_context);
 }
 
@@ -305,6 +288,7 @@ fail_work(void)
 	AbortCurrentTransaction();
 	FlushErrorState();
 	outbox_signals_block();
+	outbox_work_end();
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(iteration_context);
 
@@ -514,6 +498,25 @@ report_activity(void)
 		pgstat_report_activity(STATE_IDLE, "waiting for messages");
 }
 
+/* The process is to end: give what is out a little time, and say in the slot why it left. */
+static void
+start_leaving(TimestampTz now)
+{
+	grace_ends = now + GRACE_US;
+	/* What is still to be settled must not wait for a standby. */
+	if (outbox_settle_synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
+		outbox_pin("synchronous_commit", "local");
+
+	if (outbox_slot_is_barred())
+		outbox_slot_leave(OUTBOX_DISPATCHER_BARRED, NULL);
+	else if (outbox_reload_mismatch() != NULL)
+		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH, outbox_reload_mismatch());
+	else if (outbox_reload_is_gone())
+		outbox_slot_leave(OUTBOX_DISPATCHER_STOPPED, NULL);
+	else
+		outbox_slot_leave(OUTBOX_DISPATCHER_FAILED, NULL);
+}
+
 /*
  * Decide whether to send, to hold or to leave, and show it.  Asked again
  * after a reload, which can change all of it.
@@ -525,14 +528,10 @@ note_state(TimestampTz now)
 
 	leave = ShutdownRequestPending || outbox_slot_is_barred() || outbox_reload_is_gone();
 	if (leave && grace_ends == 0)
-	{
-		grace_ends = now + GRACE_US;
-		outbox_slot_leave(outbox_slot_is_barred() ? OUTBOX_DISPATCHER_BARRED :
-						  outbox_reload_is_gone() ? OUTBOX_DISPATCHER_STOPPED : OUTBOX_DISPATCHER_FAILED);
-	}
+		start_leaving(now);
 
-	sending = outbox_enabled && grace_ends == 0 && !outbox_reload_is_held();
-	if (grace_ends == 0)
+	sending = outbox_enabled && grace_ends == 0 && outbox_reload_is_known() && !outbox_reload_is_held();
+	if (grace_ends == 0 && outbox_reload_is_known())
 	{
 		if (outbox_reload_is_held())
 			outbox_slot_state(OUTBOX_DISPATCHER_HELD, OUTBOX_HELD_MESSAGE);
@@ -602,14 +601,12 @@ main_loop(void)
 static void
 initialize(Oid dboid)
 {
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	BackgroundWorkerUnblockSignals();
-
+	outbox_interrupts_before_connection();
 	database = outbox_slot_take(dboid);
 	if (database == NULL)
 		proc_exit(0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	outbox_interrupts_init();
 
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	outbox_lanes_init(AllocSetContextCreate(TopMemoryContext, "outbox lanes", ALLOCSET_DEFAULT_SIZES));
@@ -622,35 +619,56 @@ check_installation(void)
 {
 	OutboxInstallation installation;
 
+	outbox_work_begin();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	pin_settings();
 	outbox_installation_read(&installation);
+	outbox_slot_name(get_database_name(MyDatabaseId));
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	outbox_work_end();
 
 	if (!installation.installed)
 	{
-		outbox_slot_leave(OUTBOX_DISPATCHER_STOPPED);
+		outbox_slot_leave(OUTBOX_DISPATCHER_STOPPED, NULL);
 		proc_exit(0);
 	}
 	if (!installation.version_matches)
 	{
-		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH);
-		outbox_slot_error(installation.problem);
-		ereport(LOG, (errmsg("outbox dispatcher leaves: %s", installation.problem)));
+		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH, installation.problem);
 		proc_exit(0);
 	}
+}
+
+/* Everything that is done connected to the database. */
+static void
+run(void)
+{
+	check_installation();
+	outbox_send_init(AllocSetContextCreate(TopMemoryContext, "outbox requests", ALLOCSET_DEFAULT_SIZES));
+	outbox_waitset_init(outbox_send_fd());
+	main_loop();
 }
 
 void
 outbox_dispatcher_main(Datum main_arg)
 {
 	initialize(DatumGetObjectId(main_arg));
-	check_installation();
-	outbox_send_init(AllocSetContextCreate(TopMemoryContext, "outbox requests", ALLOCSET_DEFAULT_SIZES));
-	outbox_waitset_init(outbox_send_fd());
-	outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, NULL);
-	main_loop();
+	PG_TRY();
+	{
+		run();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		/* The log tells it all; outbox.dispatchers tells what it was. */
+		MemoryContextSwitchTo(iteration_context);
+		edata = CopyErrorData();
+		outbox_slot_error(edata->message);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	proc_exit(0);
 }

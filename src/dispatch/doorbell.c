@@ -151,6 +151,8 @@ outbox_doorbell_note_handlers(void)
 void
 outbox_doorbell_note_launcher(void)
 {
+	/* Where no slot is left, the launcher looks at every database instead. */
+	(void) outbox_my_database();
 	note_launcher = true;
 }
 
@@ -196,6 +198,8 @@ ring_all(OutboxDatabase *db, const OutboxRing *ring, int n)
 		int			end = Min(n, done + RING_SLICE);
 
 		SpinLockAcquire(&db->mutex);
+		if (db->dboid != MyDatabaseId)
+			end = done = n;		/* the extension is gone, and its slot is somebody else's */
 		for (; done < end; done++)
 		{
 			if (db->nring < OUTBOX_RING_SIZE)
@@ -219,16 +223,28 @@ wake_dispatcher(OutboxDatabase *db)
 	outbox_set_latch(procno);
 }
 
+/* Have the launcher look at this database. */
 static void
-wake_launcher(void)
+ring_launcher(OutboxDatabase *db)
 {
-	int			procno;
+	bool		noted = false;
 
-	SpinLockAcquire(&outbox_shared->mutex);
-	outbox_shared->launcher_rescan = true;
-	procno = outbox_shared->launcher_procno;
-	SpinLockRelease(&outbox_shared->mutex);
-	outbox_set_latch(procno);
+	if (outbox_shared == NULL)
+		return;
+	if (db != NULL)
+	{
+		SpinLockAcquire(&db->mutex);
+		if (db->dboid == MyDatabaseId)
+			db->wanted = noted = true;
+		SpinLockRelease(&db->mutex);
+	}
+	if (!noted)
+	{
+		SpinLockAcquire(&outbox_shared->mutex);
+		outbox_shared->launcher_look_everywhere = true;
+		SpinLockRelease(&outbox_shared->mutex);
+	}
+	outbox_wake_launcher(true);
 }
 
 /*
@@ -271,9 +287,9 @@ outbox_doorbell_at_commit(void)
 	if (nnotes == 0 && !note_handlers && !note_launcher && !note_rescan)
 		return;
 
-	/* Whoever noted something for the dispatcher has looked its slot up, so this cannot lock. */
-	db = (nnotes > 0 || note_handlers || note_rescan) ? outbox_my_database() : NULL;
-	if (db != NULL)
+	/* Whoever noted something has looked its slot up; looking again here could lock. */
+	db = outbox_remembered_database();
+	if (db != NULL && (nnotes > 0 || note_handlers || note_rescan))
 	{
 		int			left = ring_pull_handlers();
 
@@ -293,8 +309,8 @@ outbox_doorbell_at_commit(void)
 		if (left > 0 || note_handlers || note_rescan)
 			wake_dispatcher(db);
 	}
-	if (note_launcher && outbox_shared != NULL)
-		wake_launcher();
+	if (note_launcher)
+		ring_launcher(db);
 	forget_notes();
 }
 

@@ -36,7 +36,7 @@ extern void outbox_doorbell_note_handlers(void);
 /* Has this transaction noted such a change?  Then what is cached of handlers may differ from what it sees. */
 extern bool outbox_doorbell_handlers_noted(void);
 
-/* The extension was created or a database may need a dispatcher. */
+/* The extension was created or changed here: this database may need a dispatcher. */
 extern void outbox_doorbell_note_launcher(void);
 
 /* The dispatcher should look at everything once (COMMIT PREPARED, bulk operator functions). */

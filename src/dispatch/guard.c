@@ -9,8 +9,11 @@
  */
 #include "postgres.h"
 
-#include "catalog/dependency.h"
+#include <signal.h>
+
+#include "access/htup_details.h"
 #include "catalog/objectaccess.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
@@ -20,10 +23,12 @@
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "tcop/utility.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 #include "consume/transaction.h"
+#include "dispatch/bar.h"
 #include "dispatch/doorbell.h"
 #include "dispatch/guard.h"
 #include "dispatch/shmem.h"
@@ -31,17 +36,22 @@
 /* A dispatcher that has not left by then is left to PostgreSQL's own check. */
 #define LEAVE_TIMEOUT_US (10 * USECS_PER_SEC)
 
+/* One that does not listen for so long is waiting for something in the database. */
+#define SIGNAL_AFTER_US (500 * 1000)
+
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;
+
+/* The running transaction changes which databases can be connected to. */
+static bool look_at_end = false;
 
 /* What the command asks of the database it is about. */
 typedef struct GuardedCommand
 {
 	const char *database;		/* must be empty of dispatchers; NULL: no such command */
-	bool		creates;		/* a new database may carry the extension */
-	bool		drops;
+	bool		creates;		/* takes it as a template */
+	bool		changes_list;	/* of databases that can be connected to */
 	bool		commits_prepared;
-	bool		alters;			/* a database may have become connectable */
 } GuardedCommand;
 
 static const char *
@@ -67,16 +77,17 @@ classify(Node *parsetree, GuardedCommand *command)
 	{
 		case T_DropdbStmt:
 			command->database = ((DropdbStmt *) parsetree)->dbname;
-			command->drops = true;
+			command->changes_list = true;
 			break;
 		case T_CreatedbStmt:
 			command->database = string_option(((CreatedbStmt *) parsetree)->options, "template", "template1");
 			command->creates = true;
+			command->changes_list = true;
 			break;
 		case T_AlterDatabaseStmt:
 			if (string_option(((AlterDatabaseStmt *) parsetree)->options, "tablespace", NULL) != NULL)
 				command->database = ((AlterDatabaseStmt *) parsetree)->dbname;
-			command->alters = true;
+			command->changes_list = true;
 			break;
 		case T_RenameStmt:
 			if (((RenameStmt *) parsetree)->renameType == OBJECT_DATABASE)
@@ -90,66 +101,66 @@ classify(Node *parsetree, GuardedCommand *command)
 	}
 }
 
-static void
-wake_launcher(void)
+/* Would PostgreSQL let this user run the command?  Others must not be able to disturb a dispatcher. */
+static bool
+may_run(const GuardedCommand *command, Oid dboid)
 {
-	int			procno;
+	HeapTuple	tuple;
+	bool		template;
 
-	SpinLockAcquire(&outbox_shared->mutex);
-	outbox_shared->launcher_rescan = true;
-	procno = outbox_shared->launcher_procno;
-	SpinLockRelease(&outbox_shared->mutex);
-	outbox_set_latch(procno);
+	if (outbox_owns_database(dboid, GetUserId()))
+		return !command->creates || outbox_may_create_databases();
+	if (!command->creates || !outbox_may_create_databases())
+		return false;
+
+	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(dboid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	template = ((Form_pg_database) GETSTRUCT(tuple))->datistemplate;
+	ReleaseSysCache(tuple);
+	return template;
 }
 
-/* Raise the bar, unless somebody else has; tells who dispatches at the moment. */
-static void
-raise_bar(OutboxDatabase *slot, pid_t *pid, int *procno)
-{
-	SpinLockAcquire(&slot->mutex);
-	if (slot->barred_by == 0)
-		slot->barred_by = MyProcPid;
-	*pid = slot->pid;
-	*procno = slot->procno;
-	SpinLockRelease(&slot->mutex);
-}
-
-static void
-lower_bar(OutboxDatabase *slot)
-{
-	SpinLockAcquire(&slot->mutex);
-	if (slot->barred_by == MyProcPid)
-		slot->barred_by = 0;
-	SpinLockRelease(&slot->mutex);
-	wake_launcher();
-}
-
-/* Ask the dispatcher to leave, and wait until it has. */
+/*
+ * Ask the dispatcher to leave, and wait until it has.  Should it be waiting
+ * itself, for a lock or a standby, the signal ends that.
+ */
 static void
 wait_for_departure(OutboxDatabase *slot)
 {
-	TimestampTz give_up = GetCurrentTimestamp() + LEAVE_TIMEOUT_US;
+	TimestampTz begin = GetCurrentTimestamp();
+	bool		signalled = false;
 	pid_t		pid;
 	int			procno;
 
 	for (;;)
 	{
-		raise_bar(slot, &pid, &procno);
-		if (pid == 0 || GetCurrentTimestamp() >= give_up)
+		bool		barred = outbox_bar_raise(slot, &pid, &procno);
+		TimestampTz waited = GetCurrentTimestamp() - begin;
+
+		if ((barred && pid == 0) || waited >= LEAVE_TIMEOUT_US)
 			return;
 		outbox_set_latch(procno);
+		if (pid != 0 && !signalled && waited >= SIGNAL_AFTER_US)
+		{
+			kill(pid, SIGTERM);
+			signalled = true;
+		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 10, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
 }
 
-/* The slot of a database that the command needs for itself, or NULL. */
-static OutboxDatabase *
-guarded_slot(const char *database, Oid *dboid)
+/* Clear the way for a command that needs a database for itself. */
+static void
+clear_database(const GuardedCommand *command)
 {
-	*dboid = get_database_oid(database, true);
-	return OidIsValid(*dboid) ? outbox_find_database(*dboid) : NULL;
+	Oid			dboid = get_database_oid(command->database, true);
+	OutboxDatabase *slot = OidIsValid(dboid) ? outbox_find_database(dboid) : NULL;
+
+	if (slot != NULL && may_run(command, dboid))
+		wait_for_departure(slot);
 }
 
 static void
@@ -162,21 +173,20 @@ run_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessU
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 }
 
-/* COMMIT PREPARED has made rows visible whose notes did not survive PREPARE. */
+/*
+ * COMMIT PREPARED has made rows visible whose notes did not survive PREPARE,
+ * or has created the extension.
+ */
 static void
-ask_for_rescan(void)
+note_commit_prepared(void)
 {
-	OutboxDatabase *slot = outbox_find_database(MyDatabaseId);
-	int			procno;
-
-	outbox_consume_rescan(MyDatabaseId);
-	if (slot == NULL)
+	if (!OidIsValid(get_extension_oid("outbox", true)))
 		return;
-	SpinLockAcquire(&slot->mutex);
-	slot->rescan = true;
-	procno = slot->procno;
-	SpinLockRelease(&slot->mutex);
-	outbox_set_latch(procno);
+	outbox_consume_rescan(MyDatabaseId);
+	outbox_doorbell_note_rescan();
+	outbox_doorbell_note_handlers();
+	if (outbox_remembered_database() == NULL || outbox_remembered_database()->pid == 0)
+		outbox_doorbell_note_launcher();
 }
 
 static void
@@ -184,50 +194,50 @@ guard_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, Proces
 			  ParamListInfo params, QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
 {
 	GuardedCommand command;
-	OutboxDatabase *slot = NULL;
-	Oid			dboid = InvalidOid;
 
 	classify(pstmt->utilityStmt, &command);
 	if (command.database != NULL)
-		slot = guarded_slot(command.database, &dboid);
+		clear_database(&command);
 
-	if (slot == NULL)
-		run_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-	else
-	{
-		PG_TRY();
-		{
-			wait_for_departure(slot);
-			run_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-			if (command.drops)
-				outbox_release_database(dboid);
-		}
-		PG_FINALLY();
-		{
-			lower_bar(slot);
-		}
-		PG_END_TRY();
-	}
+	run_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 
-	if (command.creates || command.alters)
-		wake_launcher();
+	/* The tree may be gone by now: COMMIT frees what holds it. */
+	if (command.changes_list)
+		look_at_end = true;
 	if (command.commits_prepared)
-		ask_for_rescan();
+		note_commit_prepared();
 }
 
-/* However the extension is dropped (CASCADE included), its dispatcher is to notice at commit. */
+void
+outbox_guard_at_end(void)
+{
+	outbox_bars_lower();
+	if (look_at_end)
+		outbox_wake_launcher(true);
+	look_at_end = false;
+}
+
+/*
+ * However the extension is dropped (CASCADE included) or updated, its
+ * dispatcher is to notice at commit; one that had left because its version
+ * did not match is to be started.
+ */
 static void
 guard_object_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
 {
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 
-	if (access == OAT_DROP && classId == ExtensionRelationId)
+	if (classId == ExtensionRelationId && (access == OAT_DROP || access == OAT_POST_ALTER))
 	{
 		char	   *name = get_extension_name(objectId);
 
 		if (name != NULL && strcmp(name, "outbox") == 0)
+		{
 			outbox_doorbell_note_handlers();
+			if (access == OAT_POST_ALTER)
+				outbox_doorbell_note_launcher();
+		}
 	}
 }
 

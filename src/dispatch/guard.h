@@ -6,8 +6,8 @@
  * DROP DATABASE, ALTER DATABASE RENAME and SET TABLESPACE, and CREATE
  * DATABASE with it as template refuse to run while anybody is connected.
  * The guard asks the dispatcher to leave first and bars its return until
- * the command has ended.  It also notices COMMIT PREPARED and a dropped
- * extension.
+ * the command's transaction has ended.  It also notices COMMIT PREPARED and
+ * a dropped or updated extension.
  *
  * Runs in the backend that issues the command.
  *
@@ -18,5 +18,8 @@
 
 /* Install the hooks; from _PG_init when preloaded. */
 extern void outbox_guard_init(void);
+
+/* The transaction has ended: what was barred is free again.  Called by the transaction callback; never fails. */
+extern void outbox_guard_at_end(void);
 
 #endif							/* OUTBOX_GUARD_H */

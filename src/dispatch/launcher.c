@@ -7,17 +7,22 @@
  * One static worker per server, connected to no database.  Which database
  * has the extension only shows inside it, so a dispatcher is started in
  * every database that can be connected to; where the extension is missing
- * it leaves at once and is not started again until CREATE EXTENSION rings.
- * Template databases never get one, and nothing runs before recovery has
- * ended, so a standby is silent.
+ * it leaves at once and is not started again until CREATE EXTENSION marks
+ * its slot as wanted.  Template databases never get one, and nothing runs
+ * before recovery has ended, so a standby is silent.
  *
- *		unknown --start--> starting --found--> running --ended--> waiting
- *		                      |                                     |
- *		                      +--no extension--> none      (backoff) +--> starting
+ *		unknown --start--> started --ended--> waiting --delay over--> started
+ *		   ^                  |
+ *		   |                  +--no extension--> none
+ *		   +------------------------wanted--------+
  *
+ * A launcher that ends is started again by the postmaster.  Dispatchers go
+ * on meanwhile, and the next launcher takes them over.
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
+
+#include <signal.h>
 
 #include "access/genam.h"
 #include "access/heapam.h"
@@ -26,22 +31,22 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
-#include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/procarray.h"
-#include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "dispatch/bar.h"
 #include "dispatch/dispatcher.h"
+#include "dispatch/interrupt.h"
+#include "dispatch/settings.h"
 #include "dispatch/shmem.h"
 #include "guc.h"
 
@@ -58,8 +63,14 @@
 /* Databases are looked up again after this time even if nobody rings. */
 #define LOOK_AGAIN_US (60 * USECS_PER_SEC)
 
-/* When no worker could be registered. */
-#define NO_WORKER_DELAY_US (5 * USECS_PER_SEC)
+/* When no worker could be registered or no slot was free. */
+#define NO_ROOM_DELAY_US (5 * USECS_PER_SEC)
+
+/* A barred database is looked at again after this time: whoever barred it may have died. */
+#define BARRED_DELAY_US (1 * USECS_PER_SEC)
+
+/* So many launchers in a row may end early before the next ones wait. */
+#define MAX_QUICK_ENDS 3
 
 typedef enum DatabaseState
 {
@@ -79,7 +90,18 @@ typedef struct DatabaseEntry
 	TimestampTz started;
 	TimestampTz next_start;
 	int64		delay;
+	bool		mismatch_logged;	/* since it last ran */
 } DatabaseEntry;
+
+/* What the slot of a database says, as far as the launcher is concerned. */
+typedef struct SlotView
+{
+	OutboxDatabase *slot;		/* NULL: it has none */
+	pid_t		pid;
+	OutboxDispatcherState state;
+	bool		barred;
+	char		error[OUTBOX_ERROR_LEN];
+} SlotView;
 
 static HTAB *databases = NULL;
 static MemoryContext databases_context = NULL;
@@ -106,33 +128,97 @@ outbox_register_launcher(void)
 static void
 leave_shared_memory(int code, Datum arg)
 {
+	TimestampTz now = GetCurrentTimestamp();
+
 	SpinLockAcquire(&outbox_shared->mutex);
 	outbox_shared->launcher_pid = 0;
 	outbox_shared->launcher_procno = -1;
+	if (now - outbox_shared->launcher_started < HEALTHY_US)
+		outbox_shared->launcher_quick_ends++;
+	else
+		outbox_shared->launcher_quick_ends = 0;
 	SpinLockRelease(&outbox_shared->mutex);
 }
 
-static void
+/* Returns how many launchers in a row have ended early before this one. */
+static int
 enter_shared_memory(void)
 {
+	TimestampTz now = GetCurrentTimestamp();
+	int			quick_ends;
+
 	SpinLockAcquire(&outbox_shared->mutex);
 	outbox_shared->launcher_pid = MyProcPid;
 	outbox_shared->launcher_procno = outbox_my_procno();
-	outbox_shared->launcher_rescan = true;
+	outbox_shared->launcher_started = now;
+	outbox_shared->launcher_look = true;
+	quick_ends = outbox_shared->launcher_quick_ends;
 	SpinLockRelease(&outbox_shared->mutex);
 	before_shmem_exit(leave_shared_memory, (Datum) 0);
+	return quick_ends;
 }
 
+/* Somebody asks the launcher to look: at what has changed, or at everything. */
 static bool
-take_rescan_request(void)
+take_request(bool *everywhere)
 {
 	bool		requested;
 
 	SpinLockAcquire(&outbox_shared->mutex);
-	requested = outbox_shared->launcher_rescan;
-	outbox_shared->launcher_rescan = false;
+	requested = outbox_shared->launcher_look;
+	*everywhere = outbox_shared->launcher_look_everywhere;
+	outbox_shared->launcher_look = false;
+	outbox_shared->launcher_look_everywhere = false;
 	SpinLockRelease(&outbox_shared->mutex);
-	return requested;
+	return requested || *everywhere;
+}
+
+static void
+view_slot(Oid dboid, SlotView *view)
+{
+	memset(view, 0, sizeof(*view));
+	view->state = OUTBOX_DISPATCHER_FAILED;
+	view->slot = outbox_find_database(dboid);
+	if (view->slot == NULL)
+		return;
+	SpinLockAcquire(&view->slot->mutex);
+	view->pid = view->slot->pid;
+	view->state = view->slot->state;
+	memcpy(view->error, view->slot->last_error, sizeof(view->error));
+	SpinLockRelease(&view->slot->mutex);
+	view->barred = outbox_bar_is_up(view->slot);
+}
+
+/* For a database without a dispatcher: say why it has none.  error may be NULL: keep what is there. */
+static void
+set_slot_state(OutboxDatabase *slot, OutboxDispatcherState state, const char *error)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&slot->mutex);
+	if (slot->pid == 0)
+	{
+		if (slot->state != state)
+			slot->since = now;
+		slot->state = state;
+		if (error)
+			strlcpy(slot->last_error, error, sizeof(slot->last_error));
+	}
+	SpinLockRelease(&slot->mutex);
+}
+
+/* Is a look at this database wanted?  With clear, the wish is taken as granted. */
+static bool
+is_wanted(OutboxDatabase *slot, bool clear)
+{
+	bool		wanted;
+
+	SpinLockAcquire(&slot->mutex);
+	wanted = slot->wanted;
+	if (clear)
+		slot->wanted = false;
+	SpinLockRelease(&slot->mutex);
+	return wanted;
 }
 
 static void
@@ -150,28 +236,75 @@ note_database(Form_pg_database form)
 	entry->name = form->datname;
 }
 
-/* Databases that are gone, or that nobody may connect to any more, are forgotten. */
+/* Databases that are gone, that have become templates or that refuse connections are forgotten. */
 static void
 forget_unlisted(void)
 {
 	HASH_SEQ_STATUS status;
 	DatabaseEntry *entry;
+	SlotView	view;
 
 	hash_seq_init(&status, databases);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
 		if (entry->listed)
 			continue;
-		outbox_release_database(entry->dboid);
+		/* Where one still runs it is asked to leave, as it would not be started again either. */
+		view_slot(entry->dboid, &view);
+		if (view.pid != 0)
+			kill(view.pid, SIGTERM);
 		if (entry->handle)
 			pfree(entry->handle);
 		hash_search(databases, &entry->dboid, HASH_REMOVE, NULL);
 	}
 }
 
-/* Read pg_database.  rung: somebody says that a database may have gained the extension. */
+/*
+ * Go through the slots: what somebody wants a look at is to be started, and
+ * slots of databases that are gone or have no extension are given back.
+ */
 static void
-look_at_databases(bool rung, TimestampTz now)
+look_at_slots(bool everywhere)
+{
+	HASH_SEQ_STATUS status;
+	DatabaseEntry *entry;
+
+	for (int i = 0; i < outbox_shared->ndatabases; i++)
+	{
+		OutboxDatabase *slot = &outbox_shared->databases[i];
+		Oid			dboid = slot->dboid;
+
+		if (!OidIsValid(dboid))
+			continue;
+		entry = hash_search(databases, &dboid, HASH_FIND, NULL);
+		if (entry == NULL)
+		{
+			/* It may be too new for this look; then somebody asks for another one. */
+			(void) is_wanted(slot, true);
+			outbox_release_database(dboid);
+		}
+		else if (is_wanted(slot, false))
+		{
+			if (entry->state == DATABASE_NONE || entry->state == DATABASE_WAITING)
+				entry->state = DATABASE_UNKNOWN;
+		}
+		else if (entry->state == DATABASE_NONE)
+			outbox_release_database(dboid);
+	}
+
+	if (!everywhere)
+		return;
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->state == DATABASE_NONE)
+			entry->state = DATABASE_UNKNOWN;
+	}
+}
+
+/* Read pg_database. */
+static void
+look_at_databases(TimestampTz now)
 {
 	HASH_SEQ_STATUS status;
 	DatabaseEntry *entry;
@@ -181,12 +314,9 @@ look_at_databases(bool rung, TimestampTz now)
 
 	hash_seq_init(&status, databases);
 	while ((entry = hash_seq_search(&status)) != NULL)
-	{
 		entry->listed = false;
-		if (rung && entry->state == DATABASE_NONE)
-			entry->state = DATABASE_UNKNOWN;
-	}
 
+	outbox_work_begin();
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
 	rel = table_open(DatabaseRelationId, AccessShareLock);
@@ -201,61 +331,10 @@ look_at_databases(bool rung, TimestampTz now)
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
 	CommitTransactionCommand();
+	outbox_work_end();
 
 	forget_unlisted();
 	next_look = now + LOOK_AGAIN_US;
-}
-
-/* What the slot of a database says, for the decisions below. */
-static void
-read_slot(Oid dboid, pid_t *pid, OutboxDispatcherState *state, pid_t *barred_by)
-{
-	OutboxDatabase *slot = outbox_find_database(dboid);
-
-	*pid = 0;
-	*barred_by = 0;
-	*state = OUTBOX_DISPATCHER_STOPPED;
-	if (slot == NULL)
-		return;
-	SpinLockAcquire(&slot->mutex);
-	*pid = slot->pid;
-	*state = slot->state;
-	*barred_by = slot->barred_by;
-	SpinLockRelease(&slot->mutex);
-}
-
-/* A bar counts only as long as the backend that raised it lives. */
-static bool
-is_barred(Oid dboid, pid_t barred_by)
-{
-	OutboxDatabase *slot;
-
-	if (barred_by == 0)
-		return false;
-	if (BackendPidGetProc(barred_by) != NULL)
-		return true;
-
-	slot = outbox_find_database(dboid);
-	if (slot != NULL)
-	{
-		SpinLockAcquire(&slot->mutex);
-		if (slot->barred_by == barred_by)
-			slot->barred_by = 0;
-		SpinLockRelease(&slot->mutex);
-	}
-	return false;
-}
-
-static void
-set_slot_state(OutboxDatabase *slot, OutboxDispatcherState state)
-{
-	SpinLockAcquire(&slot->mutex);
-	if (slot->pid == 0)
-	{
-		slot->state = state;
-		slot->since = GetCurrentTimestamp();
-	}
-	SpinLockRelease(&slot->mutex);
 }
 
 static bool
@@ -284,79 +363,126 @@ register_dispatcher(DatabaseEntry *entry)
 	return registered;
 }
 
-/* Say once that a limit is in the way, and once that it no longer is. */
+/* Say once that a limit is in the way, until it no longer is. */
 static void
-report_limit(bool *in_the_way, bool now_in_the_way, const char *what, const char *hint)
+report_limit(bool *in_the_way, const char *what, const char *hint)
 {
-	if (now_in_the_way && !*in_the_way)
+	if (!*in_the_way)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("outbox cannot start a dispatcher: %s", what),
 				 errhint("%s", hint)));
-	*in_the_way = now_in_the_way;
+	*in_the_way = true;
 }
 
 static void
-start_dispatcher(DatabaseEntry *entry, TimestampTz now)
+wait_for_room(DatabaseEntry *entry, TimestampTz now)
+{
+	entry->state = DATABASE_WAITING;
+	entry->next_start = now + NO_ROOM_DELAY_US;
+}
+
+/*
+ * others: dispatchers that are starting or only looking whether there is an
+ * extension.  They leave room before long, so it is no news if there is none.
+ */
+static void
+start_dispatcher(DatabaseEntry *entry, int others, TimestampTz now)
 {
 	OutboxDatabase *slot = outbox_reserve_database(entry->dboid);
 
-	report_limit(&out_of_slots, slot == NULL, "too many databases have an outbox",
-				 "Increase outbox.max_databases and restart the server.");
 	if (slot == NULL)
 	{
-		entry->state = DATABASE_WAITING;
-		entry->next_start = now + NO_WORKER_DELAY_US;
+		if (others == 0)
+			report_limit(&out_of_slots, "all slots for databases are in use",
+						 "Increase outbox.max_databases and restart the server.");
+		wait_for_room(entry, now);
 		return;
 	}
+	out_of_slots = false;
 
-	set_slot_state(slot, OUTBOX_DISPATCHER_STARTING);
+	/* From here on a new wish is one that this start may not fulfil. */
+	(void) is_wanted(slot, true);
+	set_slot_state(slot, OUTBOX_DISPATCHER_STARTING, NULL);
 	if (!register_dispatcher(entry))
 	{
-		report_limit(&out_of_workers, true, "no background worker slot is free",
-					 "Increase max_worker_processes and restart the server.");
-		set_slot_state(slot, OUTBOX_DISPATCHER_FAILED);
-		entry->state = DATABASE_WAITING;
-		entry->next_start = now + NO_WORKER_DELAY_US;
+		if (others == 0)
+			report_limit(&out_of_workers, "no background worker slot is free",
+						 "Increase max_worker_processes and restart the server.");
+		set_slot_state(slot, OUTBOX_DISPATCHER_FAILED, "no background worker slot is free: increase max_worker_processes");
+		wait_for_room(entry, now);
 		return;
 	}
-	report_limit(&out_of_workers, false, NULL, NULL);
+	out_of_workers = false;
 	entry->state = DATABASE_STARTED;
 	entry->started = now;
 }
 
+/* No extension there; but it may have been created while that was found out. */
+static void
+note_stopped(DatabaseEntry *entry, SlotView *view)
+{
+	entry->delay = 0;
+	entry->state = DATABASE_NONE;
+	if (view->slot == NULL)
+		return;
+	if (is_wanted(view->slot, false))
+		entry->state = DATABASE_UNKNOWN;
+	else
+		outbox_release_database(entry->dboid);
+}
+
+static void
+note_mismatch(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	if (!entry->mismatch_logged)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("outbox sends nothing in database \"%s\"", NameStr(entry->name)),
+				 errdetail("%s.", view->error)));
+	entry->mismatch_logged = true;
+	entry->state = DATABASE_WAITING;
+	entry->next_start = now + MAX_DELAY_US;
+}
+
+static void
+note_failure(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	/* Whatever else the slot says, its process is gone. */
+	if (view->slot != NULL)
+		set_slot_state(view->slot, OUTBOX_DISPATCHER_FAILED, NULL);
+	if (entry->delay == 0 || now - entry->started > HEALTHY_US)
+		entry->delay = FIRST_DELAY_US;
+	else
+		entry->delay = Min(entry->delay * 2, MAX_DELAY_US);
+	entry->state = DATABASE_WAITING;
+	entry->next_start = now + entry->delay;
+	/* Perhaps there is no such database any more: see before it is tried again. */
+	next_look = Min(next_look, entry->next_start);
+}
+
 /* The dispatcher of a database has ended: decide whether and when it is started again. */
 static void
-note_end(DatabaseEntry *entry, OutboxDispatcherState state, TimestampTz now)
+note_end(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 {
-	OutboxDatabase *slot;
-
-	switch (state)
+	if (view->state != OUTBOX_DISPATCHER_MISMATCH)
+		entry->mismatch_logged = false;
+	switch (view->state)
 	{
 		case OUTBOX_DISPATCHER_STOPPED:
-			outbox_release_database(entry->dboid);
-			entry->state = DATABASE_NONE;
-			return;
+			note_stopped(entry, view);
+			break;
 		case OUTBOX_DISPATCHER_BARRED:
 			entry->state = DATABASE_WAITING;
 			entry->next_start = now;
-			return;
+			break;
 		case OUTBOX_DISPATCHER_MISMATCH:
-			entry->delay = MAX_DELAY_US;
+			note_mismatch(entry, view, now);
 			break;
 		default:
-			/* Whatever else the slot says, its process is gone. */
-			slot = outbox_find_database(entry->dboid);
-			if (slot != NULL)
-				set_slot_state(slot, OUTBOX_DISPATCHER_FAILED);
-			if (entry->delay == 0 || now - entry->started > HEALTHY_US)
-				entry->delay = FIRST_DELAY_US;
-			else
-				entry->delay = Min(entry->delay * 2, MAX_DELAY_US);
+			note_failure(entry, view, now);
 			break;
 	}
-	entry->state = DATABASE_WAITING;
-	entry->next_start = now + entry->delay;
 }
 
 static bool
@@ -371,32 +497,36 @@ has_ended(DatabaseEntry *entry, pid_t slot_pid)
 	return GetBackgroundWorkerPid(entry->handle, &pid) == BGWH_STOPPED;
 }
 
-/* Take one database a step further.  Returns true if it is starting. */
+/* Registered, and not known yet whether it stays. */
 static bool
-attend(DatabaseEntry *entry, int starting, TimestampTz now)
+is_starting(DatabaseEntry *entry, SlotView *view)
 {
-	pid_t		pid;
-	pid_t		barred_by;
-	OutboxDispatcherState state;
+	return entry->state == DATABASE_STARTED &&
+		(view->pid == 0 || view->state == OUTBOX_DISPATCHER_STARTING);
+}
 
-	read_slot(entry->dboid, &pid, &state, &barred_by);
-
+/* See what has become of a dispatcher. */
+static void
+follow_up(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
 	/* One that was running before this launcher is simply taken over. */
-	if (pid != 0 && entry->state != DATABASE_STARTED)
+	if (view->pid != 0 && entry->state != DATABASE_STARTED)
 	{
 		entry->state = DATABASE_STARTED;
 		entry->started = now;
 	}
-	if (entry->state == DATABASE_STARTED && has_ended(entry, pid))
-		note_end(entry, state, now);
+	if (entry->state == DATABASE_STARTED && has_ended(entry, view->pid))
+		note_end(entry, view, now);
+}
 
-	if (entry->state == DATABASE_UNKNOWN ||
-		(entry->state == DATABASE_WAITING && entry->next_start <= now))
-	{
-		if (starting < MAX_STARTING && !is_barred(entry->dboid, barred_by))
-			start_dispatcher(entry, now);
-	}
-	return entry->state == DATABASE_STARTED && pid == 0;
+static bool
+is_to_start(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	if (entry->state == DATABASE_WAITING && entry->next_start <= now && view->barred)
+		entry->next_start = now + BARRED_DELAY_US;
+	return !view->barred &&
+		(entry->state == DATABASE_UNKNOWN ||
+		 (entry->state == DATABASE_WAITING && entry->next_start <= now));
 }
 
 static void
@@ -404,13 +534,28 @@ attend_all(TimestampTz now)
 {
 	HASH_SEQ_STATUS status;
 	DatabaseEntry *entry;
+	SlotView	view;
 	int			starting = 0;
 
 	hash_seq_init(&status, databases);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
-		if (attend(entry, starting, now))
+		view_slot(entry->dboid, &view);
+		follow_up(entry, &view, now);
+		if (is_starting(entry, &view))
 			starting++;
+	}
+
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		view_slot(entry->dboid, &view);
+		if (starting < MAX_STARTING && is_to_start(entry, &view, now))
+		{
+			start_dispatcher(entry, starting, now);
+			if (entry->state == DATABASE_STARTED)
+				starting++;
+		}
 	}
 }
 
@@ -421,20 +566,41 @@ sleep_time(TimestampTz now)
 	HASH_SEQ_STATUS status;
 	DatabaseEntry *entry;
 	TimestampTz until = next_look;
-	bool		unstarted = false;
 
 	hash_seq_init(&status, databases);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
 		if (entry->state == DATABASE_WAITING)
 			until = Min(until, entry->next_start);
-		if (entry->state == DATABASE_UNKNOWN)
-			unstarted = true;
+		/* Those that start set the latch when they are done, and then it is these's turn. */
+		else if (entry->state == DATABASE_UNKNOWN)
+			until = Min(until, now + BARRED_DELAY_US);
 	}
-	/* Those that start set the latch when they are done; barred ones are looked at now and then. */
-	if (unstarted || until <= now)
+	/* What is due and could not be started waits for room. */
+	if (until <= now)
 		return 100;
 	return (long) ((until - now + 999) / 1000);
+}
+
+static void
+wait_for_something(long timeout_ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* When the last few launchers did not live long, this one is in no hurry. */
+static void
+wait_before_start(int quick_ends)
+{
+	TimestampTz until = GetCurrentTimestamp();
+
+	if (quick_ends <= MAX_QUICK_ENDS)
+		return;
+	until += Min(MAX_DELAY_US, USECS_PER_SEC << Min(quick_ends - MAX_QUICK_ENDS, 6));
+	while (!ShutdownRequestPending && GetCurrentTimestamp() < until)
+		wait_for_something(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until) + 1);
 }
 
 static void
@@ -442,12 +608,12 @@ initialize(void)
 {
 	HASHCTL		ctl;
 
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	BackgroundWorkerUnblockSignals();
+	outbox_interrupts_before_connection();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	outbox_interrupts_init();
 	pgstat_report_appname("outbox launcher");
-	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
+	outbox_pin_settings();
+	wait_before_start(enter_shared_memory());
 
 	databases_context = AllocSetContextCreate(TopMemoryContext, "outbox databases", ALLOCSET_DEFAULT_SIZES);
 	memset(&ctl, 0, sizeof(ctl));
@@ -455,7 +621,6 @@ initialize(void)
 	ctl.entrysize = sizeof(DatabaseEntry);
 	ctl.hcxt = databases_context;
 	databases = hash_create("outbox databases", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	enter_shared_memory();
 }
 
 void
@@ -467,23 +632,21 @@ outbox_launcher_main(Datum main_arg)
 	while (!ShutdownRequestPending)
 	{
 		TimestampTz now = GetCurrentTimestamp();
-		bool		rung;
+		bool		everywhere;
 
-		CHECK_FOR_INTERRUPTS();
 		if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 
-		rung = take_rescan_request();
-		if (rung || next_look <= now)
-			look_at_databases(rung, now);
+		if (take_request(&everywhere) || next_look <= now)
+		{
+			look_at_databases(now);
+			look_at_slots(everywhere);
+		}
 		attend_all(now);
-
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 sleep_time(now), PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
+		wait_for_something(sleep_time(now));
 	}
 
 	/* Not zero: a launcher that was asked to end comes back unless the server stops. */

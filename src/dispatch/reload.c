@@ -27,9 +27,10 @@
 static bool requested = true;
 static uint32 generation = 0;
 static TimestampTz not_before = DT_NOBEGIN;
+static bool known = false;		/* there has been one */
 static bool gone = false;
+static char mismatch[OUTBOX_ERROR_LEN];
 static bool held = false;
-static bool held_logged = false;
 static OutboxHandlerRow seen_row;	/* the one being loaded */
 
 /* Configurations that this reload has replaced; let go of once it has committed. */
@@ -65,9 +66,21 @@ outbox_reload_next(OutboxDatabase *db)
 }
 
 bool
+outbox_reload_is_known(void)
+{
+	return known;
+}
+
+bool
 outbox_reload_is_gone(void)
 {
 	return gone;
+}
+
+const char *
+outbox_reload_mismatch(void)
+{
+	return mismatch[0] ? mismatch : NULL;
 }
 
 bool
@@ -174,16 +187,6 @@ free_if_over(OutboxLane *lane, void *arg)
 		outbox_lane_free(lane);
 }
 
-static void
-log_held(void)
-{
-	if (held && !held_logged)
-		ereport(LOG,
-				(errmsg("outbox dispatcher holds its deliveries"),
-				 errdetail(OUTBOX_HELD_MESSAGE ".")));
-	held_logged = held;
-}
-
 void
 outbox_reload(TimestampTz now)
 {
@@ -192,10 +195,10 @@ outbox_reload(TimestampTz now)
 
 	outbox_installation_read(&installation);
 	gone = !installation.installed || !installation.version_matches;
+	strlcpy(mismatch, installation.problem, sizeof(mismatch));
 	if (gone)
 		return;
 	held = installation.held;
-	log_held();
 
 	outbox_lanes_each(forget_seen, NULL);
 	outbox_load_handlers(see_row, take_handler, NULL);
@@ -210,6 +213,7 @@ outbox_reload_finish(void)
 	ListCell   *lc;
 
 	requested = false;
+	known = true;
 	foreach(lc, retired)
 		outbox_send_retire(lfirst(lc));
 	retired = NIL;

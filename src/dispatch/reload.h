@@ -26,8 +26,15 @@ extern TimestampTz outbox_reload_next(OutboxDatabase *db);
 extern void outbox_reload(TimestampTz now);
 extern void outbox_reload_finish(void);
 
-/* What the last reload found out: the extension is gone; this database is a copy. */
+/* Has there been a reload yet?  Until then nothing may be sent. */
+extern bool outbox_reload_is_known(void);
+
+/*
+ * What the last reload found out: the extension is gone, or is of another
+ * version (mismatch says so, NULL otherwise); this database is a copy.
+ */
 extern bool outbox_reload_is_gone(void);
+extern const char *outbox_reload_mismatch(void);
 extern bool outbox_reload_is_held(void);
 
 #endif							/* OUTBOX_RELOAD_H */

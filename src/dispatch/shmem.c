@@ -3,10 +3,10 @@
  * shmem.c
  *		What the launcher, the dispatchers and the backends share.
  *
- * See shmem.h.  A slot is allocated under the LWLock and never moves; a
- * backend remembers where its own database's slot is, because the slot of
- * a database that somebody is connected to cannot be given back: DROP
- * DATABASE waits for them to leave.
+ * See shmem.h.  A slot is allocated under the LWLock and never moves.  A
+ * backend remembers where its own database's slot is and checks that it
+ * still is: the launcher gives slots of databases without the extension
+ * back, and the extension can be dropped and created again.
  *
  *-------------------------------------------------------------------------
  */
@@ -59,6 +59,34 @@ init_database_slot(OutboxDatabase *db)
 	db->procno = -1;
 	pg_atomic_init_u32(&db->handler_generation, 1);
 	pg_atomic_init_u32(&db->ids_seeded, 0);
+}
+
+/*
+ * Hand a slot over to a database, or to nobody.  Caller holds the lock
+ * exclusively.  The generation goes on, so that nobody who remembers one
+ * takes an old answer for a new one.
+ */
+static void
+assign_slot(OutboxDatabase *db, Oid dboid)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&db->mutex);
+	db->dboid = dboid;
+	db->pid = 0;
+	db->procno = -1;
+	db->state = OUTBOX_DISPATCHER_STOPPED;
+	db->since = now;
+	db->in_flight = 0;
+	db->last_error[0] = '\0';
+	memset(db->barred_by, 0, sizeof(db->barred_by));
+	db->wanted = false;
+	db->nring = 0;
+	db->overflow = false;
+	db->rescan = false;
+	SpinLockRelease(&db->mutex);
+	pg_atomic_write_u32(&db->ids_seeded, 0);
+	pg_atomic_fetch_add_u32(&db->handler_generation, 1);
 }
 
 static void
@@ -137,13 +165,20 @@ outbox_reserve_database(Oid dboid)
 	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
 	db = slot_of(dboid);
 	if (db == NULL && (db = slot_of(InvalidOid)) != NULL)
-	{
-		init_database_slot(db);
-		db->since = GetCurrentTimestamp();
-		db->dboid = dboid;
-	}
+		assign_slot(db, dboid);
 	LWLockRelease(outbox_shared->lock);
 	return db;
+}
+
+static bool
+is_in_use(OutboxDatabase *db)
+{
+	bool		in_use;
+
+	SpinLockAcquire(&db->mutex);
+	in_use = db->pid != 0 || db->wanted;
+	SpinLockRelease(&db->mutex);
+	return in_use;
 }
 
 void
@@ -155,17 +190,39 @@ outbox_release_database(Oid dboid)
 		return;
 	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
 	db = slot_of(dboid);
-	if (db != NULL && db->pid == 0)
-		init_database_slot(db);
+	if (db != NULL && !is_in_use(db))
+		assign_slot(db, InvalidOid);
 	LWLockRelease(outbox_shared->lock);
 }
 
 OutboxDatabase *
 outbox_my_database(void)
 {
-	if (my_database == NULL)
+	/* Read without a lock: where it matters, whoever writes to the slot looks again. */
+	if (my_database == NULL || my_database->dboid != MyDatabaseId)
 		my_database = outbox_reserve_database(MyDatabaseId);
 	return my_database;
+}
+
+OutboxDatabase *
+outbox_remembered_database(void)
+{
+	return my_database;
+}
+
+void
+outbox_wake_launcher(bool look)
+{
+	int			procno;
+
+	if (outbox_shared == NULL)
+		return;
+	SpinLockAcquire(&outbox_shared->mutex);
+	if (look)
+		outbox_shared->launcher_look = true;
+	procno = outbox_shared->launcher_procno;
+	SpinLockRelease(&outbox_shared->mutex);
+	outbox_set_latch(procno);
 }
 
 void

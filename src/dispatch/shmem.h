@@ -24,6 +24,7 @@
 
 #define OUTBOX_RING_SIZE 1024
 #define OUTBOX_ERROR_LEN 256
+#define OUTBOX_MAX_BARS 8
 
 /* One stroke of the doorbell: what of one handler may have become due. */
 typedef enum OutboxRingKind
@@ -57,11 +58,16 @@ typedef enum OutboxDispatcherState
 
 typedef struct OutboxDatabase
 {
-	/* Written by the launcher (and by outbox_database_reserve), under OutboxShared.lock. */
-	Oid			dboid;			/* InvalidOid: free slot */
+	slock_t		mutex;
+
+	/*
+	 * Whose slot this is; InvalidOid: nobody's.  Changes under both
+	 * OutboxShared.lock and mutex.  A backend that remembers a slot compares
+	 * this under mutex before it rings: the slot may have changed hands.
+	 */
+	Oid			dboid;
 
 	/* Written by the dispatcher that owns the slot, under mutex. */
-	slock_t		mutex;
 	pid_t		pid;			/* 0: no dispatcher */
 	int			procno;			/* whose latch to set; -1: none */
 	OutboxDispatcherState state;
@@ -69,12 +75,11 @@ typedef struct OutboxDatabase
 	int			in_flight;
 	char		last_error[OUTBOX_ERROR_LEN];
 
-	/*
-	 * Who asked the dispatcher to leave (DROP DATABASE and the like); 0 if
-	 * nobody.  The bar falls when that backend's command ends, and counts
-	 * for nothing once that pid is no longer alive.  Under mutex.
-	 */
-	pid_t		barred_by;
+	/* Who keeps the dispatcher out (bar.h); 0: free entry.  Under mutex. */
+	pid_t		barred_by[OUTBOX_MAX_BARS];
+
+	/* The extension was created or changed here: the launcher is to look.  Under mutex. */
+	bool		wanted;
 
 	/* The doorbell, under mutex: rung by committing backends, emptied by the dispatcher. */
 	int			nring;
@@ -97,7 +102,10 @@ typedef struct OutboxShared
 	slock_t		mutex;
 	pid_t		launcher_pid;
 	int			launcher_procno;	/* -1: none */
-	bool		launcher_rescan;	/* a database may have gained the extension */
+	bool		launcher_look;	/* pg_database changed, or a slot is wanted */
+	bool		launcher_look_everywhere;	/* some database without a slot may have gained the extension */
+	int			launcher_quick_ends;	/* launchers in a row that did not live long */
+	TimestampTz launcher_started;
 
 	/* The highest message id timestamp handed out, in the 60-bit unit of message_id.h. */
 	pg_atomic_uint64 last_id;
@@ -115,8 +123,13 @@ extern void outbox_shmem_init(void);
  * This backend's database slot, or NULL when the library was not preloaded
  * or the slots have run out.  Allocates one on first use, so it may take an
  * LWLock: call it from stage() and friends, never from a commit callback.
+ * Rows of the extension keep it from being dropped, so whoever has written
+ * some keeps the slot until the end of the transaction.
  */
 extern OutboxDatabase *outbox_my_database(void);
+
+/* The slot found by the last outbox_my_database(), without any lock; may be somebody else's by now. */
+extern OutboxDatabase *outbox_remembered_database(void);
 
 /* The slot of a database if it has one, else NULL.  Takes the LWLock. */
 extern OutboxDatabase *outbox_find_database(Oid dboid);
@@ -124,8 +137,14 @@ extern OutboxDatabase *outbox_find_database(Oid dboid);
 /* The slot of a database, allocated if need be; NULL when all are taken. */
 extern OutboxDatabase *outbox_reserve_database(Oid dboid);
 
-/* Give the slot of a dropped database back.  Launcher and utility hook only. */
+/*
+ * Give the slot of a database back, unless a dispatcher runs there or the
+ * launcher is asked to look there.  Launcher only.
+ */
 extern void outbox_release_database(Oid dboid);
+
+/* Wake the launcher; with look, have it read pg_database and the slots' wishes.  Never fails. */
+extern void outbox_wake_launcher(bool look);
 
 /* Set the latch of a process by procno; nothing happens for -1.  Never fails. */
 extern void outbox_set_latch(int procno);

@@ -16,56 +16,77 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "dispatch/bar.h"
 #include "dispatch/slot.h"
 
 static OutboxDatabase *slot = NULL;
 static OutboxDispatcherState leave_state = OUTBOX_DISPATCHER_FAILED;
-
-static void
-wake_launcher(void)
-{
-	int			procno;
-
-	SpinLockAcquire(&outbox_shared->mutex);
-	procno = outbox_shared->launcher_procno;
-	SpinLockRelease(&outbox_shared->mutex);
-	outbox_set_latch(procno);
-}
+static char database_name[NAMEDATALEN] = "";
 
 /* Whatever way the process ends, the slot does not name it any more. */
 static void
 leave_slot(int code, Datum arg)
 {
+	TimestampTz now = GetCurrentTimestamp();
+
 	SpinLockAcquire(&slot->mutex);
 	slot->pid = 0;
 	slot->procno = -1;
 	slot->in_flight = 0;
 	slot->state = leave_state;
-	slot->since = GetCurrentTimestamp();
+	slot->since = now;
 	SpinLockRelease(&slot->mutex);
-	wake_launcher();
+	outbox_wake_launcher(false);
+}
+
+typedef enum TakeResult
+{
+	TAKEN,
+	REFUSED,					/* occupied or barred */
+	MOVED						/* the launcher has given the slot to somebody else */
+} TakeResult;
+
+static TakeResult
+try_take(OutboxDatabase *db, Oid dboid)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TakeResult	result = REFUSED;
+
+	SpinLockAcquire(&db->mutex);
+	if (db->dboid != dboid)
+		result = MOVED;
+	else if (db->pid == 0 && outbox_bar_is_up_locked(db))
+	{
+		/* The launcher is not to take this for a failure. */
+		db->state = OUTBOX_DISPATCHER_BARRED;
+		db->since = now;
+	}
+	else if (db->pid == 0)
+	{
+		db->pid = MyProcPid;
+		db->procno = outbox_my_procno();
+		db->state = OUTBOX_DISPATCHER_STARTING;
+		db->since = now;
+		result = TAKEN;
+	}
+	SpinLockRelease(&db->mutex);
+	return result;
 }
 
 OutboxDatabase *
 outbox_slot_take(Oid dboid)
 {
-	OutboxDatabase *db = outbox_reserve_database(dboid);
-	bool		taken;
+	OutboxDatabase *db;
+	TakeResult	result;
 
-	if (db == NULL)
-		return NULL;
-
-	SpinLockAcquire(&db->mutex);
-	taken = (db->pid == 0 && db->barred_by == 0);
-	if (taken)
+	do
 	{
-		db->pid = MyProcPid;
-		db->procno = outbox_my_procno();
-		db->state = OUTBOX_DISPATCHER_STARTING;
-		db->since = GetCurrentTimestamp();
-	}
-	SpinLockRelease(&db->mutex);
-	if (!taken)
+		db = outbox_reserve_database(dboid);
+		if (db == NULL)
+			return NULL;
+		result = try_take(db, dboid);
+	} while (result == MOVED);
+	if (result == REFUSED)
 		return NULL;
 
 	slot = db;
@@ -88,18 +109,54 @@ to_ascii(char *out, const char *text)
 }
 
 void
+outbox_slot_name(const char *database)
+{
+	strlcpy(database_name, database, sizeof(database_name));
+}
+
+/* One line for each change of state, for whoever reads only the log. */
+static void
+log_state(OutboxDispatcherState state, const char *text)
+{
+	switch (state)
+	{
+		case OUTBOX_DISPATCHER_RUNNING:
+			ereport(LOG, (errmsg("outbox dispatcher for database \"%s\" is running", database_name)));
+			break;
+		case OUTBOX_DISPATCHER_DISABLED:
+			ereport(LOG, (errmsg("outbox dispatcher for database \"%s\" sends nothing: outbox.enabled is off", database_name)));
+			break;
+		case OUTBOX_DISPATCHER_HELD:
+			ereport(LOG,
+					(errmsg("outbox dispatcher for database \"%s\" holds its deliveries", database_name),
+					 errdetail("%s.", text)));
+			break;
+		default:
+			break;
+	}
+}
+
+void
 outbox_slot_state(OutboxDispatcherState state, const char *text)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	OutboxDispatcherState before;
 	char		error[OUTBOX_ERROR_LEN];
 
 	to_ascii(error, text);
 	SpinLockAcquire(&slot->mutex);
-	if (slot->state != state)
+	before = slot->state;
+	if (before != state)
 		slot->since = now;
 	slot->state = state;
 	memcpy(slot->last_error, error, sizeof(error));
 	SpinLockRelease(&slot->mutex);
+
+	if (before != state)
+		log_state(state, text);
+	/* The launcher starts only so many at a time. */
+	if (before == OUTBOX_DISPATCHER_STARTING)
+		outbox_wake_launcher(false);
 }
 
 void
@@ -123,16 +180,18 @@ outbox_slot_in_flight(int in_flight)
 bool
 outbox_slot_is_barred(void)
 {
-	pid_t		barred_by;
+	bool		barred;
 
 	SpinLockAcquire(&slot->mutex);
-	barred_by = slot->barred_by;
+	barred = outbox_bar_is_up_locked(slot);
 	SpinLockRelease(&slot->mutex);
-	return barred_by != 0;
+	return barred;
 }
 
 void
-outbox_slot_leave(OutboxDispatcherState state)
+outbox_slot_leave(OutboxDispatcherState state, const char *text)
 {
 	leave_state = state;
+	if (text)
+		outbox_slot_error(text);
 }

@@ -19,7 +19,10 @@
  */
 extern OutboxDatabase *outbox_slot_take(Oid dboid);
 
-/* Say what the dispatcher does; text (or NULL) becomes last_error. */
+/* What the database is called in messages of this process. */
+extern void outbox_slot_name(const char *database);
+
+/* Say what the dispatcher does, in the log too when that has changed; text (or NULL) becomes last_error. */
 extern void outbox_slot_state(OutboxDispatcherState state, const char *text);
 extern void outbox_slot_error(const char *text);
 extern void outbox_slot_in_flight(int in_flight);
@@ -27,7 +30,7 @@ extern void outbox_slot_in_flight(int in_flight);
 /* True if DROP DATABASE or the like asks the dispatcher to leave. */
 extern bool outbox_slot_is_barred(void);
 
-/* The process is about to exit on purpose: leave the slot in this state. */
-extern void outbox_slot_leave(OutboxDispatcherState state);
+/* The process is about to exit on purpose: leave the slot in this state, and with this text if there is one. */
+extern void outbox_slot_leave(OutboxDispatcherState state, const char *text);
 
 #endif							/* OUTBOX_SLOT_H */

@@ -65,16 +65,19 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 {
 	Oid			dboid;
 	pid_t		pid;
+	OutboxDispatcherState state;
+	int			in_flight;
+	TimestampTz since;
 	char		error[OUTBOX_ERROR_LEN];
 	char	   *name;
 
 	SpinLockAcquire(&slot->mutex);
 	dboid = slot->dboid;
 	pid = slot->pid;
+	state = slot->state;
+	in_flight = slot->in_flight;
+	since = slot->since;
 	memcpy(error, slot->last_error, sizeof(error));
-	values[2] = Int32GetDatum(slot->state);
-	values[3] = Int32GetDatum(slot->in_flight);
-	values[5] = TimestampTzGetDatum(slot->since);
 	SpinLockRelease(&slot->mutex);
 
 	if (!OidIsValid(dboid) || (name = get_database_name(dboid)) == NULL)
@@ -84,7 +87,9 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	values[0] = DirectFunctionCall1(namein, CStringGetDatum(name));
 	nulls[1] = (pid == 0);
 	values[1] = Int32GetDatum(pid);
-	values[2] = CStringGetTextDatum(state_name((OutboxDispatcherState) DatumGetInt32(values[2])));
+	values[2] = CStringGetTextDatum(state_name(state));
+	values[3] = Int32GetDatum(in_flight);
+	values[5] = TimestampTzGetDatum(since);
 	put_text(&values[4], &nulls[4], error);
 	return true;
 }

@@ -1,0 +1,26 @@
+/*-------------------------------------------------------------------------
+ *
+ * settings.h
+ *		What the launcher and the dispatchers do not leave to the server's
+ *		configuration.
+ *
+ * Timeouts, isolation levels and the like are set for sessions, for a role
+ * or a database, and for good reasons; a worker that obeyed them would fail.
+ * They are pinned with a source that no reload overrides.
+ *
+ * Processes: the launcher and the dispatchers, once they are connected.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_SETTINGS_H
+#define OUTBOX_SETTINGS_H
+
+#include "postgres.h"
+
+/* Give a setting a value for good.  One that this server does not have is passed over. */
+extern void outbox_pin(const char *name, const char *value);
+
+/* Everything that would hurt any worker. */
+extern void outbox_pin_settings(void);
+
+#endif							/* OUTBOX_SETTINGS_H */
