@@ -186,7 +186,7 @@ bury_without_message(OutboxWalk *walk, const OutboxDeliveryRow *row, List **atte
 static bool
 end_expired(OutboxWalk *walk, const OutboxDeliveryRow *row, OutboxVerdict *verdict)
 {
-	static const char *const error = "the lease ran out before the consumer settled it";
+	const char *error = OUTBOX_LEASE_EXPIRED_ERROR;
 	Claim	   *claim = walk->arg;
 
 	if (outbox_lease_exhausts(walk->handler, walk->table.slot, row, verdict))

@@ -19,6 +19,7 @@
 
 /* What a lease that ran out is called. */
 #define OUTBOX_LEASE_EXPIRED "lease_expired"
+#define OUTBOX_LEASE_EXPIRED_ERROR "the lease ran out before the consumer settled it"
 
 /* Judge what was said of the attempt that is now leased to somebody. */
 extern void outbox_judge_row(const OutboxPullHandler *handler, TupleTableSlot *slot,

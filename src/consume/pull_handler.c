@@ -39,20 +39,29 @@ static MemoryContext cache_context = NULL;
 static HTAB *cache = NULL;
 static uint32 cache_generation = 0;
 
-/* The live handler of the name, else the one dropped last. */
-static OutboxPlan load_plan = {
-	.sql = "SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, "
-	"h.on_dead OPERATOR(pg_catalog.=) 'block', "
-	"(SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 OR "
-	" NOT pg_catalog.bool_and(i.system_identifier OPERATOR(pg_catalog.=) $2 AND i.database_oid OPERATOR(pg_catalog.=) $3) "
-	" FROM outbox.installation i), "
-	"(SELECT pg_catalog.array_agg(c.role::pg_catalog.text) FROM outbox.consumer c WHERE c.handler_id OPERATOR(pg_catalog.=) h.id), "
-	OUTBOX_RETRY_COLUMNS " "
+/* $1 names the handler; the order of the columns is that of the enum below. */
+#define SELECT_HANDLER \
+	"SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, " \
+	"h.on_dead OPERATOR(pg_catalog.=) 'block', " \
+	"(SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 OR " \
+	" NOT pg_catalog.bool_and(i.system_identifier OPERATOR(pg_catalog.=) $2 AND i.database_oid OPERATOR(pg_catalog.=) $3) " \
+	" FROM outbox.installation i), " \
+	"(SELECT pg_catalog.array_agg(c.role::pg_catalog.text) FROM outbox.consumer c WHERE c.handler_id OPERATOR(pg_catalog.=) h.id), " \
+	OUTBOX_RETRY_COLUMNS " " \
 	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
-	"WHERE h.name OPERATOR(pg_catalog.=) $1 AND h.id OPERATOR(pg_catalog.<>) 0 "
+
+/* The live handler of the name, else the one dropped last. */
+static OutboxPlan by_name_plan = {
+	.sql = SELECT_HANDLER "WHERE h.name OPERATOR(pg_catalog.=) $1 AND h.id OPERATOR(pg_catalog.<>) 0 "
 	"ORDER BY h.dropped_at IS NULL DESC, h.id DESC LIMIT 1",
 	.nargs = 3,
 	.argtypes = {TEXTOID, INT8OID, OIDOID},
+};
+
+static OutboxPlan by_id_plan = {
+	.sql = SELECT_HANDLER "WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0",
+	.nargs = 3,
+	.argtypes = {INT4OID, INT8OID, OIDOID},
 };
 
 enum
@@ -120,20 +129,20 @@ read_handler(CachedHandler *entry, HeapTuple tuple, TupleDesc desc, MemoryContex
  * what is read under an old one must not be cached as the present state.
  */
 static bool
-load_handler(const char *name, CachedHandler *entry, MemoryContext context)
+load_handler(OutboxPlan *plan, Datum which, CachedHandler *entry, MemoryContext context)
 {
 	Datum		values[3];
 	OutboxSecurity security;
 	bool		found;
 
-	values[0] = CStringGetTextDatum(name);
+	values[0] = which;
 	values[1] = Int64GetDatum((int64) GetSystemIdentifier());
 	values[2] = ObjectIdGetDatum(MyDatabaseId);
 
 	outbox_become_owner(&security);
 	PushActiveSnapshot(GetLatestSnapshot());
 	SPI_connect();
-	found = outbox_execute(&load_plan, values, NULL, true, 0, SPI_OK_SELECT) > 0;
+	found = outbox_execute(plan, values, NULL, true, 0, SPI_OK_SELECT) > 0;
 	if (found)
 		read_handler(entry, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, context);
 	SPI_finish();
@@ -176,7 +185,7 @@ lookup_cached(OutboxDatabase *db, const char *name)
 		return entry;
 
 	/* Read after the generation was: a change that this does not see moves the generation. */
-	if (!load_handler(name, &loaded, cache_context))
+	if (!load_handler(&by_name_plan, CStringGetTextDatum(name), &loaded, cache_context))
 		return NULL;
 	strlcpy(loaded.name, name, NAMEDATALEN);
 	entry = hash_search(cache, name, HASH_ENTER, NULL);
@@ -195,7 +204,7 @@ lookup(const char *name)
 	if (db != NULL && !outbox_doorbell_handlers_noted())
 		return lookup_cached(db, name);
 	entry = palloc(sizeof(CachedHandler));
-	return load_handler(name, entry, CurrentMemoryContext) ? entry : NULL;
+	return load_handler(&by_name_plan, CStringGetTextDatum(name), entry, CurrentMemoryContext) ? entry : NULL;
 }
 
 static Oid
@@ -224,6 +233,16 @@ may_consume(const CachedHandler *entry, Oid user)
 			return true;
 	}
 	return false;
+}
+
+static void
+set_ref(OutboxPullHandler *handler, bool create)
+{
+	handler->ref.dboid = MyDatabaseId;
+	handler->ref.handler_id = handler->id;
+	/* Without a slot the database's commits are not reported, so there must be no position. */
+	handler->ref.state = outbox_my_database() == NULL ? NULL :
+		outbox_pull_state(MyDatabaseId, handler->id, create);
 }
 
 void
@@ -263,8 +282,17 @@ outbox_pull_handler(const char *name, OutboxPullUse use, OutboxPullHandler *hand
 				 errhint("Once it is certain that the original does not deliver them, call outbox.adopt().")));
 
 	*handler = entry->handler;
-	handler->ref.dboid = MyDatabaseId;
-	handler->ref.handler_id = handler->id;
-	handler->ref.state = outbox_my_database() == NULL ? NULL :
-		outbox_pull_state(MyDatabaseId, handler->id, true);
+	set_ref(handler, true);
+}
+
+bool
+outbox_pull_handler_by_id(int32 id, OutboxPullHandler *handler)
+{
+	CachedHandler entry;
+
+	if (!load_handler(&by_id_plan, Int32GetDatum(id), &entry, CurrentMemoryContext) || entry.push)
+		return false;
+	*handler = entry.handler;
+	set_ref(handler, false);
+	return true;
 }

@@ -47,4 +47,7 @@ typedef enum OutboxPullUse
  */
 extern void outbox_pull_handler(const char *name, OutboxPullUse use, OutboxPullHandler *handler);
 
+/* The live pull handler with this id, whoever asks; false if there is none.  Read anew each time. */
+extern bool outbox_pull_handler_by_id(int32 id, OutboxPullHandler *handler);
+
 #endif							/* OUTBOX_PULL_HANDLER_H */

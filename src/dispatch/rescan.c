@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "common/session.h"
+#include "consume/tend.h"
 #include "dispatch/fetch.h"
 #include "dispatch/lane.h"
 #include "dispatch/rescan.h"
@@ -30,25 +31,25 @@
 /* Ids that are further ahead of the clock than this are reported. */
 #define MAX_ID_LEAD_MS (60 * 1000)
 
-static TimestampTz next_rescan = DT_NOBEGIN;
+static TimestampTz next_scan = DT_NOBEGIN;
 static bool incomplete = false; /* orphans were left for the next one */
 
 void
 outbox_rescan_request(void)
 {
-	next_rescan = DT_NOBEGIN;
+	next_scan = DT_NOBEGIN;
 }
 
 bool
 outbox_rescan_is_due(TimestampTz now)
 {
-	return next_rescan <= now;
+	return outbox_rescan_next() <= now;
 }
 
 TimestampTz
 outbox_rescan_next(void)
 {
-	return next_rescan;
+	return Min(next_scan, outbox_tend_next());
 }
 
 /* Deliveries of a handler that no longer lives: a thousand at a time, skipping what is locked. */
@@ -88,8 +89,8 @@ check_id_clock(void)
 	warned = lead > MAX_ID_LEAD_MS;
 }
 
-void
-outbox_rescan(TimestampTz now)
+static void
+scan_handlers(TimestampTz now)
 {
 	List	   *unknown = NIL;
 	ListCell   *lc;
@@ -98,7 +99,7 @@ outbox_rescan(TimestampTz now)
 	check_id_clock();
 	if (!outbox_fetch_begin())
 	{
-		next_rescan = now + LOCKED_RETRY_US;
+		next_scan = now + LOCKED_RETRY_US;
 		return;
 	}
 	while (outbox_fetch_next_handler(handler_id, &handler_id))
@@ -116,5 +117,15 @@ outbox_rescan(TimestampTz now)
 	incomplete = false;
 	foreach(lc, unknown)
 		cancel_orphans(lfirst_int(lc));
-	next_rescan = incomplete ? now : now + outbox_rescan_interval * INT64CONST(1000);
+	outbox_tend_begin(unknown);
+	next_scan = incomplete ? now : now + outbox_rescan_interval * INT64CONST(1000);
+}
+
+void
+outbox_rescan(TimestampTz now)
+{
+	if (next_scan <= now)
+		scan_handlers(now);
+	if (outbox_tend_next() <= now)
+		outbox_tend_slice(now);
 }

@@ -20,7 +20,10 @@ extern void outbox_rescan_request(void);
 extern bool outbox_rescan_is_due(TimestampTz now);
 extern TimestampTz outbox_rescan_next(void);
 
-/* Have every lane with outstanding rows read them again, in slices; in a transaction. */
+/*
+ * Have every lane with outstanding rows read them again, in slices, and look
+ * after pull handlers (consume/tend.h); in a transaction.
+ */
 extern void outbox_rescan(TimestampTz now);
 
 #endif							/* OUTBOX_RESCAN_H */
