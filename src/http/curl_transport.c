@@ -23,10 +23,11 @@
 
 #include "http/clock.h"
 #include "http/deadline.h"
-#include "http/engine.h"
 #include "http/exchange.h"
 #include "http/factory.h"
+#include "http/job.h"
 #include "http/list.h"
+#include "http/sockets.h"
 
 /* Idle easy handles kept for a target, beyond which they are given back. */
 #define KEPT_TRANSFERS 64
@@ -74,7 +75,7 @@ starts_answer(const char *line, size_t len)
 	return len >= 12 && memcmp(line, "HTTP/", 5) == 0;
 }
 
-/* "HTTP/1.1 200 OK" or "HTTP/2 200". */
+/* "HTTP/1.1 200 OK" or "HTTP/2 200"; 0 for what is no status. */
 static int
 status_of(const char *line, size_t len)
 {
@@ -85,7 +86,7 @@ status_of(const char *line, size_t len)
 		return 0;
 	for (const char *p = space + 1; p < line + len && *p >= '0' && *p <= '9' && status < 1000; p++)
 		status = status * 10 + (*p - '0');
-	return status;
+	return status < 1000 ? status : 0;
 }
 
 static void
@@ -190,17 +191,18 @@ transfer_done(OutboxJob *job, CURLcode result)
 
 	if (exchange->status < 200)
 		exchange->status = 0;
-	if (job->sends > 0)
+	if (job->connected)
 		transfer->target->state.reached = true;
-	exchange->resent = job->sends > 1;
+	exchange->resent = job->resent;
 	if (curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects) == CURLE_OK)
-		exchange->reused = job->sends > 0 && connects == 0;
+		exchange->reused = job->connected && connects == 0;
 
 	/* libcurl takes some answers for complete that never had a blank line or a proper status. */
 	if (failure == HTTP_ANSWERED && (transfer->in_headers || exchange->status == 0))
 	{
 		failure = HTTP_FAILED_BODY;
-		message = "the connection was closed within the headers of the answer";
+		message = transfer->in_headers ? "the connection was closed within the headers of the answer" :
+			"the status of the answer is not a valid one";
 	}
 	else if (transfer->switched)
 		message = "the receiver switched to another protocol";
@@ -376,8 +378,8 @@ curl_submit(HttpExchange *exchange)
 
 	if (target == NULL || outbox_exchange_in_flight() >= outbox_engine_capacity())
 		return false;
-	descriptors = outbox_engine_descriptors(exchange->target, target->state.reached);
-	if (!outbox_engine_admits(descriptors) || !outbox_deadlines_reserve(&deadlines))
+	descriptors = outbox_sockets_needed(exchange->target, target->state.reached);
+	if (!outbox_sockets_fit(descriptors) || !outbox_deadlines_reserve(&deadlines))
 		return false;
 
 	outbox_exchange_begin(exchange);
@@ -408,13 +410,13 @@ time_out(CurlTransfer *transfer)
 	HttpExchange *exchange = transfer->exchange;
 	char		message[HTTP_ERROR_LEN];
 
-	if (transfer->job.sends == 0)
+	if (!transfer->job.connected)
 		snprintf(message, sizeof(message), "no connection within %ld ms",
 				 (long) ((transfer->deadline.at - exchange->sent_us) / 1000));
 	else
 		snprintf(message, sizeof(message), "no complete answer within %ld ms",
 				 exchange->target->timeout_ms);
-	exchange->resent = transfer->job.sends > 1;
+	exchange->resent = transfer->job.resent;
 	outbox_exchange_finish(exchange, HTTP_FAILED_TIMEOUT, message);
 	retire(transfer);
 }
@@ -431,7 +433,7 @@ outbox_curl_judge_timeouts(int64_t now)
 			(int64_t) transfer->exchange->target->timeout_ms * 1000;
 
 		/* Connected in time: from here on the whole exchange is timed. */
-		if (transfer->job.sends > 0 && total > now)
+		if (transfer->job.connected && total > now)
 			outbox_deadline_set(&deadlines, first, total);
 		else
 			time_out(transfer);
@@ -477,7 +479,7 @@ outbox_curl_hold_timeouts(bool hold)
 	{
 		CurlTransfer *transfer = OUTBOX_LINKED(CurlTransfer, out, link);
 
-		if (transfer->job.sends == 0)
+		if (!transfer->job.connected)
 			outbox_job_hold_timeout(&transfer->job, hold);
 	}
 }
@@ -517,7 +519,7 @@ curl_forget(HttpTarget *target)
 	}
 	free(state);
 	target->transport_data = NULL;
-	outbox_engine_forget(target);
+	outbox_engine_forget(&engine, target);
 }
 
 static const char *

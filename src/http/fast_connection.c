@@ -24,6 +24,7 @@
 #include <sys/uio.h>
 
 #include "http/clock.h"
+#include "http/sockets.h"
 
 /* Rests shorter than this are trusted: an end would be in the poller's next events. */
 #define TRUSTED_REST_US 5000
@@ -60,6 +61,7 @@ typedef struct Connection
 	OutboxLink	all;			/* among all but the spare ones */
 	OutboxLink	resting;		/* among the resting ones of every target, or nowhere */
 	OutboxLink	of_target;		/* among the resting or the spare ones of its target */
+	OutboxLink	unread;			/* among those with more to read than their turn allowed, or nowhere */
 	FastTarget *target;
 	HttpExchange *exchange;		/* NULL: RESTING or SPARE */
 	Phase		phase;
@@ -86,6 +88,7 @@ static OutboxEngine engine;
 static OutboxDeadlines deadlines;
 static OutboxLink all = OUTBOX_LIST(all);
 static OutboxLink resting = OUTBOX_LIST(resting);	/* longest first */
+static OutboxLink unread = OUTBOX_LIST(unread);
 static int	nconnections;
 static char read_buffer[READ_SIZE];
 
@@ -186,12 +189,13 @@ close_connection(Connection *connection)
 	if (connection->phase == OPENING || target->tls)
 		outbox_job_stop(&connection->job);
 	else
-		outbox_engine_close_socket(connection->fd);
+		outbox_socket_close(connection->fd);
 	connection->fd = -1;
 	outbox_deadline_clear(&deadlines, &connection->deadline);
 	outbox_list_remove(&connection->all);
 	outbox_list_remove(&connection->resting);
 	outbox_list_remove(&connection->of_target);
+	outbox_list_remove(&connection->unread);
 	connection->phase = SPARE;
 	connection->exchange = NULL;
 	nconnections--;
@@ -215,6 +219,7 @@ let_rest(Connection *connection)
 	FastTarget *target = connection->target;
 	int			most = target->target->max_connections;
 
+	outbox_list_remove(&connection->unread);
 	connection->phase = RESTING;
 	connection->rests_since = connection->exchange->done_us;
 	connection->exchange = NULL;
@@ -345,6 +350,27 @@ read_answer(Connection *connection)
 		if (n < READ_SIZE && !connection->target->tls)
 			return;
 	}
+
+	/* What TLS holds back makes no socket readable. */
+	outbox_list_remove(&connection->unread);
+	outbox_list_append(&unread, &connection->unread);
+}
+
+/* Give everybody who had more to read than a turn allowed another turn. */
+static void
+read_unread(void)
+{
+	OutboxLink	turn = OUTBOX_LIST(turn);
+
+	/* Those that still have more go to the list anew, for the next time. */
+	outbox_list_move(&turn, &unread);
+	while (!outbox_list_is_empty(&turn))
+	{
+		Connection *connection = OUTBOX_LINKED(Connection, unread, turn.next);
+
+		outbox_list_remove(&connection->unread);
+		read_answer(connection);
+	}
 }
 
 /*
@@ -441,7 +467,7 @@ opened(OutboxJob *job, CURLcode result)
 	}
 	if (!connection->target->tls)
 	{
-		outbox_engine_adopt(fd);
+		outbox_socket_adopt(fd);
 		outbox_job_stop(job);
 	}
 	connection->phase = BUSY;
@@ -526,6 +552,7 @@ unused_connection(FastTarget *target)
 	outbox_list_init(&connection->all);
 	outbox_list_init(&connection->resting);
 	outbox_list_init(&connection->of_target);
+	outbox_list_init(&connection->unread);
 	return connection;
 }
 
@@ -550,7 +577,7 @@ open_connection(FastTarget *target, HttpExchange *exchange, int descriptors, boo
 	int64_t		connected_at,
 				answered_at;
 
-	if (!outbox_engine_admits(descriptors) || !outbox_deadlines_reserve(&deadlines))
+	if (!outbox_sockets_fit(descriptors) || !outbox_deadlines_reserve(&deadlines))
 		return false;
 	connection = unused_connection(target);
 	if (connection == NULL)
@@ -698,6 +725,8 @@ outbox_fast_next_event(void)
 {
 	OutboxDeadline *first = outbox_deadlines_first(&deadlines);
 
+	if (!outbox_list_is_empty(&unread))
+		return 0;
 	return outbox_clock_earlier(engine.timer_at, first != NULL ? first->at : -1);
 }
 
@@ -705,6 +734,7 @@ void
 outbox_fast_run_timer(int64_t now)
 {
 	outbox_engine_run_timer(&engine, now);
+	read_unread();
 }
 
 void

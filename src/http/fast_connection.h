@@ -22,7 +22,7 @@
 #include <sys/socket.h>
 
 #include "http/deadline.h"
-#include "http/engine.h"
+#include "http/job.h"
 #include "http/exchange.h"
 #include "http/http1_parser.h"
 #include "http/http1_request.h"

@@ -20,6 +20,7 @@
 #include "http/curl_transport.h"
 #include "http/factory.h"
 #include "http/fast_connection.h"
+#include "http/sockets.h"
 
 /*
  * Targets
@@ -162,7 +163,7 @@ write_shared(FastTarget *state)
 static bool
 make_room(int descriptors)
 {
-	while (outbox_fast_connections() >= outbox_engine_capacity() || !outbox_engine_admits(descriptors))
+	while (outbox_fast_connections() >= outbox_engine_capacity() || !outbox_sockets_fit(descriptors))
 		if (!outbox_fast_close_oldest())
 			return false;
 	return true;
@@ -195,7 +196,7 @@ fast_submit(HttpExchange *exchange)
 		case FAST_NONE_RESTING:
 			break;
 	}
-	descriptors = outbox_engine_descriptors(exchange->target, state->state.reached);
+	descriptors = outbox_sockets_needed(exchange->target, state->state.reached);
 	if (make_room(descriptors) && outbox_fast_connect(state, exchange, descriptors))
 		return true;
 	outbox_exchange_abandon(exchange);

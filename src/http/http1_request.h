@@ -30,7 +30,7 @@ extern void outbox_http1_free(Http1Buffer *buffer);
 
 /*
  * What the requests of a target begin with: request line, host, the user
- * agent unless the target's own lines name one ("" for none), those lines.
+ * agent (NULL for none) unless the target's own lines name one, those lines.
  * resource is path and query, authority is what the host header says.
  * False: out of memory.
  */

@@ -53,6 +53,17 @@ outbox_list_remove(OutboxLink *link)
 	link->previous = link->next = link;
 }
 
+/* Move all links of one list to another, which is empty. */
+static inline void
+outbox_list_move(OutboxLink *to, OutboxLink *from)
+{
+	if (outbox_list_is_empty(from))
+		return;
+	*to = *from;
+	to->previous->next = to->next->previous = to;
+	outbox_list_init(from);
+}
+
 /* What embeds a link under that name. */
 #define OUTBOX_LINKED(type, member, link) \
 	((type *) ((char *) (link) - offsetof(type, member)))

@@ -89,12 +89,13 @@ typedef struct RawAnswer
 	const char *bytes;
 	size_t		len;
 	bool		close;			/* behind it */
+	bool		dribble;		/* a byte at a time */
 } RawAnswer;
 
 static const RawAnswer *raw_answers;
 static size_t nraw_answers;
 
-static int64_t
+static inline int64_t
 now_ms(void)
 {
 	struct timespec now;
@@ -103,7 +104,7 @@ now_ms(void)
 	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void
+static inline void
 pause_ms(long ms)
 {
 	struct timespec wait = {ms / 1000, ms % 1000 * 1000000};
@@ -111,7 +112,7 @@ pause_ms(long ms)
 	nanosleep(&wait, NULL);
 }
 
-static ssize_t
+static inline ssize_t
 peer_read(Peer *peer, char *data, size_t len)
 {
 	if (peer->wire != NULL)
@@ -120,7 +121,7 @@ peer_read(Peer *peer, char *data, size_t len)
 }
 
 /* Send all of it.  False: the other side has gone. */
-static bool
+static inline bool
 say(Peer *peer, const char *data, size_t len)
 {
 	while (len > 0)
@@ -136,13 +137,13 @@ say(Peer *peer, const char *data, size_t len)
 	return true;
 }
 
-static bool
+static inline bool
 say_text(Peer *peer, const char *text)
 {
 	return say(peer, text, strlen(text));
 }
 
-static const char *
+static inline const char *
 peer_header(Peer *peer, const char *name)
 {
 	size_t		name_len = strlen(name);
@@ -158,7 +159,7 @@ peer_header(Peer *peer, const char *name)
 }
 
 /* Read until the head of a request is there.  False: the connection has ended. */
-static bool
+static inline bool
 read_head(Peer *peer)
 {
 	for (;;)
@@ -197,7 +198,7 @@ read_head(Peer *peer)
 }
 
 /* Read the body of the present request and forget the request's bytes. */
-static bool
+static inline bool
 read_body(Peer *peer)
 {
 	size_t		left = peer->body_len;
@@ -224,7 +225,7 @@ read_body(Peer *peer)
 }
 
 /* Wait until the other side closes, taking whatever it sends. */
-static After
+static inline After
 wait_for_end(Peer *peer)
 {
 	char		rest[4096];
@@ -236,7 +237,7 @@ wait_for_end(Peer *peer)
 	return CLOSE;
 }
 
-static After
+static inline After
 say_huge(Peer *peer, uint64_t total, bool chunked)
 {
 	static char block[65536];
@@ -265,7 +266,7 @@ say_huge(Peer *peer, uint64_t total, bool chunked)
 }
 
 /* Headers without end. */
-static After
+static inline After
 say_flood(Peer *peer)
 {
 	say_text(peer, "HTTP/1.1 200 OK\r\n");
@@ -275,7 +276,7 @@ say_flood(Peer *peer)
 	return CLOSE;
 }
 
-static After
+static inline After
 say_slowly(Peer *peer, long ms)
 {
 	for (int i = 0; i < WHOLE; i++)
@@ -288,7 +289,7 @@ say_slowly(Peer *peer, long ms)
 }
 
 /* What was received, as the body of the answer. */
-static After
+static inline After
 say_received(Peer *peer)
 {
 	char		body[64];
@@ -299,14 +300,21 @@ say_received(Peer *peer)
 	return say_text(peer, answer) ? KEEP : CLOSE;
 }
 
-static After
+static inline After
 say_raw(Peer *peer, const char *name)
 {
 	for (size_t i = 0; i < nraw_answers; i++)
 	{
 		if (strcmp(raw_answers[i].name, name) != 0)
 			continue;
-		say(peer, raw_answers[i].bytes, raw_answers[i].len);
+		for (size_t at = 0; at < raw_answers[i].len;)
+		{
+			size_t		piece = raw_answers[i].dribble ? 1 : raw_answers[i].len;
+
+			if (!say(peer, raw_answers[i].bytes + at, piece))
+				return CLOSE;
+			at += piece;
+		}
 		return raw_answers[i].close ? CLOSE : KEEP;
 	}
 	say_text(peer, "HTTP/1.1 404 No such answer\r\nContent-Length: 0\r\n\r\n");
@@ -314,7 +322,7 @@ say_raw(Peer *peer, const char *name)
 }
 
 /* The number behind a path's prefix; -1 if it has another prefix. */
-static long
+static inline long
 path_number(const Peer *peer, const char *prefix)
 {
 	size_t		len = strlen(prefix);
@@ -322,7 +330,7 @@ path_number(const Peer *peer, const char *prefix)
 	return strncmp(peer->path, prefix, len) == 0 ? atol(peer->path + len) : -1;
 }
 
-static After
+static inline After
 answer_request(Peer *peer)
 {
 	long		n;
@@ -379,7 +387,7 @@ answer_request(Peer *peer)
 	return KEEP;
 }
 
-static void
+static inline void
 serve_peer(Peer *peer)
 {
 	After		after = KEEP;
@@ -398,7 +406,7 @@ serve_peer(Peer *peer)
 		setsockopt(peer->fd, SOL_SOCKET, SO_LINGER, &abort_it, sizeof(abort_it));
 }
 
-static void *
+static inline void *
 peer_thread(void *arg)
 {
 	Peer	   *peer = arg;
@@ -421,7 +429,7 @@ typedef struct Listener
 	const HostileWire *wire;
 } Listener;
 
-static void *
+static inline void *
 accept_thread(void *arg)
 {
 	Listener   *listener = arg;
@@ -452,7 +460,7 @@ accept_thread(void *arg)
 	return NULL;
 }
 
-static void
+static inline void
 start_accepting(int fd, const HostileWire *wire)
 {
 	Listener   *listener = malloc(sizeof(Listener));
@@ -466,7 +474,7 @@ start_accepting(int fd, const HostileWire *wire)
 }
 
 /* A socket bound to a free port of the loopback, not listening. */
-static int
+static inline int
 bound_socket(int family, int *port)
 {
 	struct sockaddr_storage address = {.ss_family = family};
@@ -474,6 +482,8 @@ bound_socket(int family, int *port)
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &address;
 	socklen_t	len = family == AF_INET ? sizeof(*v4) : sizeof(*v6);
 	int			fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*port = 0;
 
 	if (family == AF_INET)
 		v4->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -487,7 +497,7 @@ bound_socket(int family, int *port)
 }
 
 /* Serve on a free port of 127.0.0.1, which is returned. */
-static int
+static inline int
 hostile_listen(const HostileWire *wire)
 {
 	int			port;
@@ -500,7 +510,7 @@ hostile_listen(const HostileWire *wire)
 }
 
 /* Wait until a counter has reached a value.  False: it did not within ten seconds. */
-static bool
+static inline bool
 wait_for_count(atomic_int *counter, int value)
 {
 	for (int64_t end = now_ms() + 10000; now_ms() < end; pause_ms(1))

@@ -27,14 +27,14 @@ static const HttpTransport *transport;
 /* The longest that one call of drive() or catch_up() took, in ms. */
 static int64_t longest_drive;
 
-static bool
+static inline bool
 is_fast(void)
 {
 	return strcmp(transport->name, "fast") == 0;
 }
 
 /* A call to a URL, with body "{}" and a generous timeout. */
-static void
+static inline void
 set_up_url(Call *call, const char *url)
 {
 	memset(call, 0, sizeof(*call));
@@ -55,7 +55,7 @@ set_up_url(Call *call, const char *url)
 	call->exchange.owner = call;
 }
 
-static void
+static inline void
 timed_drive(void (*drive) (void))
 {
 	int64_t		begin = now_ms();
@@ -66,7 +66,7 @@ timed_drive(void (*drive) (void))
 }
 
 /* One turn of the loop: wait, at most so long, then drive. */
-static void
+static inline void
 turn(int most_ms)
 {
 	struct pollfd fd = {.fd = transport->fd(),.events = POLLIN};
@@ -77,7 +77,7 @@ turn(int most_ms)
 }
 
 /* Loop until n more exchanges are done, or for twenty seconds.  Returns how many were. */
-static int
+static inline int
 run(int n)
 {
 	int64_t		end = now_ms() + 20000;
@@ -99,21 +99,21 @@ run(int n)
 }
 
 /* Submit, and wait for the end.  False: it was refused or has not ended. */
-static bool
+static inline bool
 perform(Call *call)
 {
 	call->done = false;
 	return transport->submit(&call->exchange) && run(1) == 1 && call->done;
 }
 
-static void
+static inline void
 finish(Call *call)
 {
 	transport->release(&call->exchange);
 	transport->forget(&call->target);
 }
 
-static bool
+static inline bool
 failed_as(const Call *call, HttpFailure failure)
 {
 	if (call->done && call->exchange.failure == failure)
@@ -123,13 +123,13 @@ failed_as(const Call *call, HttpFailure failure)
 	return false;
 }
 
-static bool
+static inline bool
 answered_with(const Call *call, int status)
 {
 	return failed_as(call, HTTP_ANSWERED) && call->exchange.status == status;
 }
 
-static void
+static inline void
 start_transport(const char *name, const HttpTransportOptions *options)
 {
 	const char *problem;

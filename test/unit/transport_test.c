@@ -4,6 +4,7 @@
  * getaddrinfo() is this program's own, so that names resolve to what a test
  * needs, slowly, or never.
  */
+#include <curl/curl.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -306,6 +307,13 @@ check_cuts_of_kept(const char *how)
 	}
 }
 
+/* The newest libcurls do not look at a connection that rested for a moment only. */
+static bool
+looks_before_reuse(void)
+{
+	return is_fast() || curl_version_info(CURLVERSION_NOW)->version_num < 0x081400;
+}
+
 static void
 check_keeping(void)
 {
@@ -321,7 +329,7 @@ check_keeping(void)
 	{
 		before = seen.closed;
 		perform(&call);
-		ok(answered_with(&call, 200) && !call.exchange.resent, "%s: closed behind answer %d (reused %d, resent %d)",
+		ok(answered_with(&call, 200) && (!call.exchange.resent || !looks_before_reuse()), "%s: closed behind answer %d (reused %d, resent %d)",
 		   transport->name, i, call.exchange.reused, call.exchange.resent);
 		ok(wait_for_count(&seen.closed, before + 1), "%s: the receiver closed", transport->name);
 		transport->release(&call.exchange);

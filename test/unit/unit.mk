@@ -5,10 +5,11 @@ test/unit/breaker_test: src/policy/breaker.o src/policy/rate_limit.o
 test/unit/networks_test: src/policy/networks.o
 test/unit/batch_answer_test: src/policy/batch_answer.o src/policy/answer_headers.o src/policy/http_date.o
 test/unit/topic_test: src/stage/topic.o src/handler/url.o
-test/unit/http1_parser_test: src/http/http1_parser.o
+test/unit/http1_parser_test: test/unit/http1_corpus.h test/unit/http1_record.h src/http/http1_parser.o
 
 # The transports are tested whole, with threads for the receiver.
-test/unit/transport_test: test/unit/transport_harness.h test/unit/hostile_server.h $(filter-out src/http/module.o,$(HTTP_OBJS))
-test/unit/transport_test: UNIT_LIBS = $(CURL_FLAGS) -lpthread -ldl
-test/unit/transport_tls_test: test/unit/transport_harness.h test/unit/hostile_server.h $(filter-out src/http/module.o,$(HTTP_OBJS))
+WHOLE_HTTP = test/unit/transport_harness.h test/unit/hostile_server.h $(filter-out src/http/module.o,$(HTTP_OBJS))
+test/unit/transport_test test/unit/transport_tls_test: $(WHOLE_HTTP)
+test/unit/http1_corpus_test: test/unit/http1_corpus.h $(WHOLE_HTTP)
+test/unit/transport_test test/unit/http1_corpus_test: UNIT_LIBS = $(CURL_FLAGS) -lpthread -ldl
 test/unit/transport_tls_test: UNIT_LIBS = $(CURL_FLAGS) -lssl -lcrypto -lpthread

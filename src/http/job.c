@@ -1,0 +1,376 @@
+/*-------------------------------------------------------------------------
+ *
+ * job.c
+ *		One easy handle; see job.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "http/job.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+
+#include "http/exchange.h"
+#include "http/sockets.h"
+
+/* A connect timeout that libcurl never reaches, in ms. */
+#define NO_TIMEOUT (24 * 3600 * 1000L)
+
+/* Idle connections older than this are not trusted to be alive, in seconds. */
+#define IDLE_LIMIT 90L
+
+static void
+return_reserved(OutboxJob *job)
+{
+	outbox_sockets_reserve(-job->reserved);
+	job->reserved = 0;
+}
+
+/*
+ * What libcurl calls
+ */
+
+static curl_socket_t
+open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+{
+	OutboxJob  *job = arg;
+	int			fd;
+	bool		starved;
+
+	if (outbox_engine_refuses(&address->addr, address->addrlen))
+	{
+		job->blocked = true;
+		return CURL_SOCKET_BAD;
+	}
+	return_reserved(job);
+	fd = outbox_socket_open(address->family, address->socktype, address->protocol, job->target, &starved);
+	if (fd >= 0)
+		return fd;
+	job->starved = job->starved || starved;
+	return CURL_SOCKET_BAD;
+}
+
+static int
+close_socket(void *arg, curl_socket_t fd)
+{
+	OutboxPolled *owner = outbox_poller_owner(fd);
+
+	if (outbox_socket_is_adopted(fd))
+		return 0;
+	if (owner != NULL && owner->closed != NULL)
+		owner->closed(owner, fd);
+	outbox_socket_close(fd);
+	return 0;
+}
+
+/* The address of a connection, as libcurl spells it. */
+static bool
+refuses_text(const char *ip)
+{
+	struct sockaddr_in v4 = {.sin_family = AF_INET};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+
+	if (inet_pton(AF_INET, ip, &v4.sin_addr) == 1)
+		return outbox_engine_refuses(&v4, sizeof(v4));
+	if (inet_pton(AF_INET6, ip, &v6.sin6_addr) == 1)
+		return outbox_engine_refuses(&v6, sizeof(v6));
+	return false;
+}
+
+/*
+ * A connection is there, new or kept, and the request is next.  When this
+ * happens again for the same job, libcurl found a kept connection dead, and
+ * what it had sent by then tells whether it is about to repeat itself.  Once
+ * is enough.
+ */
+static int
+about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
+{
+	OutboxJob  *job = arg;
+	long		sent = 0;
+
+	return_reserved(job);
+	if (job->connected)
+		curl_easy_getinfo(job->easy, CURLINFO_REQUEST_SIZE, &sent);
+	job->connected = true;
+	if (ip != NULL && refuses_text(ip))
+	{
+		job->blocked = true;
+		return CURL_PREREQFUNC_ABORT;
+	}
+	if (sent > job->sent)
+	{
+		if (job->resent)
+			return CURL_PREREQFUNC_ABORT;
+		job->resent = true;
+		job->sent = sent;
+	}
+	return CURL_PREREQFUNC_OK;
+}
+
+/*
+ * Options
+ */
+
+#define SET(option, value) \
+	do { \
+		if (result == CURLE_OK) \
+			result = curl_easy_setopt(easy, option, value); \
+	} while (0)
+
+/* What every request of this library has in common. */
+static CURLcode
+set_rules(CURL *easy, OutboxJob *job)
+{
+	CURLcode	result = CURLE_OK;
+
+	SET(CURLOPT_PRIVATE, job);
+	SET(CURLOPT_ERRORBUFFER, job->error);
+	SET(CURLOPT_NOSIGNAL, 1L);
+	SET(CURLOPT_QUICK_EXIT, 1L);
+	SET(CURLOPT_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+	SET(CURLOPT_FOLLOWLOCATION, 0L);
+	SET(CURLOPT_PROXY, "");
+	SET(CURLOPT_NOPROXY, "*");
+	SET(CURLOPT_NETRC, (long) CURL_NETRC_IGNORED);
+	SET(CURLOPT_HTTP09_ALLOWED, 0L);
+	SET(CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
+	SET(CURLOPT_TCP_NODELAY, 1L);
+	SET(CURLOPT_MAXAGE_CONN, IDLE_LIMIT);
+	SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
+	SET(CURLOPT_OPENSOCKETDATA, job);
+	SET(CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+	SET(CURLOPT_CLOSESOCKETDATA, NULL);
+	SET(CURLOPT_PREREQFUNCTION, about_to_send);
+	SET(CURLOPT_PREREQDATA, job);
+	return result;
+}
+
+static CURLcode
+set_tls(CURL *easy, const HttpTarget *target)
+{
+	CURLcode	result = CURLE_OK;
+
+	SET(CURLOPT_SSLVERSION, (long) CURL_SSLVERSION_TLSv1_2);
+	SET(CURLOPT_SSL_VERIFYPEER, 1L);
+	SET(CURLOPT_SSL_VERIFYHOST, 2L);
+	if (target->tls_ca_file != NULL)
+	{
+		/* A private authority replaces the system's: none of those is asked. */
+		SET(CURLOPT_CAINFO, target->tls_ca_file);
+		SET(CURLOPT_CAPATH, NULL);
+	}
+	if (target->tls_certificate_file != NULL)
+		SET(CURLOPT_SSLCERT, target->tls_certificate_file);
+	if (target->tls_key_file != NULL)
+		SET(CURLOPT_SSLKEY, target->tls_key_file);
+	return result;
+}
+
+static CURLcode
+set_target(CURL *easy, const HttpTarget *target)
+{
+	CURLcode	result = CURLE_OK;
+
+	SET(CURLOPT_URL, target->url);
+	SET(CURLOPT_CONNECTTIMEOUT_MS, target->connect_timeout_ms);
+	if (target->unix_socket != NULL)
+		SET(CURLOPT_UNIX_SOCKET_PATH, target->unix_socket);
+	if (target->http_version == 20)
+	{
+		SET(CURLOPT_HTTP_VERSION, (long) CURL_HTTP_VERSION_2TLS);
+		SET(CURLOPT_PIPEWAIT, 1L);
+	}
+	else
+		SET(CURLOPT_HTTP_VERSION, (long) CURL_HTTP_VERSION_1_1);
+	if (result == CURLE_OK)
+		result = set_tls(easy, target);
+	return result;
+}
+
+bool
+outbox_job_prepare(OutboxJob *job, HttpTarget *target)
+{
+	CURL	   *easy = job->easy;
+	CURLcode	result = CURLE_OK;
+
+	job->target = target;
+	job->connected = false;
+	job->resent = false;
+	job->sent = 0;
+	job->blocked = false;
+	job->starved = false;
+	job->error[0] = '\0';
+	if (easy == NULL)
+	{
+		easy = job->easy = curl_easy_init();
+		if (easy == NULL)
+			return false;
+		job->settings = outbox_engine_settings() - 1;
+		result = set_rules(easy, job);
+		if (result == CURLE_OK)
+			result = set_target(easy, target);
+	}
+	if (result == CURLE_OK && job->settings != outbox_engine_settings())
+	{
+		SET(CURLOPT_USERAGENT, outbox_engine_user_agent());
+		job->settings = outbox_engine_settings();
+	}
+	if (result == CURLE_OK)
+		return true;
+	if (job->error[0] == '\0')
+	{
+		strncpy(job->error, curl_easy_strerror(result), sizeof(job->error) - 1);
+		job->error[sizeof(job->error) - 1] = '\0';
+	}
+	curl_easy_cleanup(easy);
+	job->easy = NULL;
+	return false;
+}
+
+bool
+outbox_job_start(OutboxEngine *engine, OutboxJob *job, int descriptors)
+{
+	job->engine = engine;
+	job->reserved = descriptors;
+	outbox_sockets_reserve(descriptors);
+	if (curl_multi_add_handle(engine->multi, job->easy) == CURLM_OK)
+		return true;
+	return_reserved(job);
+	return false;
+}
+
+void
+outbox_job_stop(OutboxJob *job)
+{
+	return_reserved(job);
+	curl_multi_remove_handle(job->engine->multi, job->easy);
+}
+
+void
+outbox_job_finished(OutboxJob *job, CURLcode result)
+{
+	return_reserved(job);
+	job->done(job, result);
+}
+
+void
+outbox_job_free(OutboxJob *job)
+{
+	if (job->easy != NULL)
+		curl_easy_cleanup(job->easy);
+	job->easy = NULL;
+}
+
+void
+outbox_job_hold_timeout(OutboxJob *job, bool hold)
+{
+	curl_easy_setopt(job->easy, CURLOPT_CONNECTTIMEOUT_MS,
+					 hold ? NO_TIMEOUT : job->target->connect_timeout_ms);
+}
+
+/*
+ * Results
+ */
+
+bool
+outbox_job_was_alerted(const OutboxJob *job)
+{
+	return strstr(job->error, " alert ") != NULL;
+}
+
+HttpFailure
+outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
+{
+	switch (result)
+	{
+		case CURLE_OK:
+			return HTTP_ANSWERED;
+
+		case CURLE_COULDNT_RESOLVE_HOST:
+		case CURLE_COULDNT_RESOLVE_PROXY:
+			return outbox_sockets_are_out() ? HTTP_NOT_SENT : HTTP_FAILED_DNS;
+
+		case CURLE_COULDNT_CONNECT:
+		case CURLE_INTERFACE_FAILED:
+			if (job->blocked)
+				return HTTP_FAILED_BLOCKED;
+			return job->starved ? HTTP_NOT_SENT : HTTP_FAILED_CONNECT;
+
+		case CURLE_ABORTED_BY_CALLBACK:
+			if (job->blocked)
+				return HTTP_FAILED_BLOCKED;
+			return HTTP_FAILED_CONNECT;
+
+		case CURLE_SSL_CONNECT_ERROR:
+		case CURLE_SSL_CERTPROBLEM:
+		case CURLE_SSL_CIPHER:
+		case CURLE_SSL_ENGINE_NOTFOUND:
+		case CURLE_SSL_ENGINE_SETFAILED:
+		case CURLE_SSL_ENGINE_INITFAILED:
+		case CURLE_SSL_CACERT_BADFILE:
+		case CURLE_SSL_CRL_BADFILE:
+		case CURLE_SSL_ISSUER_ERROR:
+		case CURLE_SSL_SHUTDOWN_FAILED:
+		case CURLE_SSL_PINNEDPUBKEYNOTMATCH:
+		case CURLE_SSL_INVALIDCERTSTATUS:
+		case CURLE_SSL_CLIENTCERT:
+		case CURLE_PEER_FAILED_VERIFICATION:
+		case CURLE_USE_SSL_FAILED:
+			return HTTP_FAILED_TLS;
+
+			/* What the newest releases say of a key that does not fit. */
+		case CURLE_BAD_FUNCTION_ARGUMENT:
+			return job->target->tls_key_file != NULL ? HTTP_FAILED_TLS : HTTP_FAILED_OTHER;
+
+		case CURLE_OPERATION_TIMEDOUT:
+			return HTTP_FAILED_TIMEOUT;
+
+		case CURLE_GOT_NOTHING:
+		case CURLE_SEND_ERROR:
+		case CURLE_SEND_FAIL_REWIND:
+		case CURLE_RECV_ERROR:
+			if (answered)
+				return HTTP_FAILED_BODY;
+			return outbox_job_was_alerted(job) ? HTTP_FAILED_TLS : HTTP_FAILED_CONNECT;
+
+		case CURLE_PARTIAL_FILE:
+		case CURLE_WEIRD_SERVER_REPLY:
+		case CURLE_BAD_CONTENT_ENCODING:
+		case CURLE_WRITE_ERROR:
+		case CURLE_READ_ERROR:
+		case CURLE_FILESIZE_EXCEEDED:
+		case CURLE_CHUNK_FAILED:
+		case CURLE_HTTP2:
+		case CURLE_HTTP2_STREAM:
+			return HTTP_FAILED_BODY;
+
+			/* What libcurl says of an answer that is not HTTP at all. */
+		case CURLE_UNSUPPORTED_PROTOCOL:
+			return job->connected ? HTTP_FAILED_BODY : HTTP_FAILED_OTHER;
+
+		case CURLE_OUT_OF_MEMORY:
+		case CURLE_FAILED_INIT:
+		case CURLE_NO_CONNECTION_AVAILABLE:
+			if (!job->connected)
+				return HTTP_NOT_SENT;
+			return answered ? HTTP_FAILED_BODY : HTTP_FAILED_OTHER;
+
+		default:
+			return answered ? HTTP_FAILED_BODY : HTTP_FAILED_OTHER;
+	}
+}
+
+const char *
+outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result)
+{
+	if (failure == HTTP_FAILED_BLOCKED)
+		return OUTBOX_BLOCKED_ADDRESS;
+	if (failure == HTTP_NOT_SENT)
+		return "no file descriptor was free";
+	if (result == CURLE_ABORTED_BY_CALLBACK)
+		return "the connection was closed before an answer, twice";
+	return job->error[0] != '\0' ? job->error : curl_easy_strerror(result);
+}

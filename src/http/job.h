@@ -1,0 +1,65 @@
+/*-------------------------------------------------------------------------
+ *
+ * job.h
+ *		One easy handle: its options, what its callbacks found out, and what
+ *		its result means.
+ *
+ * Promises: the one place that turns a target into options of libcurl, and a
+ * CURLcode into a failure.
+ *
+ * Process: the dispatcher.  Single-threaded.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_HTTP_JOB_H
+#define OUTBOX_HTTP_JOB_H
+
+#include "http/engine.h"
+
+typedef struct OutboxJob
+{
+	CURL	   *easy;
+	OutboxEngine *engine;
+	HttpTarget *target;
+	void		(*done) (struct OutboxJob *job, CURLcode result);
+	int			reserved;		/* descriptors set aside until its socket is open */
+	bool		connected;		/* it has had a connection, new or kept */
+	bool		resent;			/* libcurl sent it a second time */
+	long		sent;			/* bytes sent before the present connection */
+	bool		blocked;		/* the filter refused an address */
+	bool		starved;		/* no descriptor was left for a socket */
+	unsigned	settings;		/* which configuration its options come from */
+	char		error[CURL_ERROR_SIZE];
+} OutboxJob;
+
+/*
+ * Make job->easy ready for a target: create it with every option that stays,
+ * or bring it up to date.  False: out of memory or options that libcurl
+ * refuses; job->error says so.
+ */
+extern bool outbox_job_prepare(OutboxJob *job, HttpTarget *target);
+
+/* Hand a job to libcurl, take it back (done or not), dispose of it. */
+extern bool outbox_job_start(OutboxEngine *engine, OutboxJob *job, int descriptors);
+extern void outbox_job_stop(OutboxJob *job);
+extern void outbox_job_free(OutboxJob *job);
+
+/* libcurl is done with it: called by the engine, calls job->done. */
+extern void outbox_job_finished(OutboxJob *job, CURLcode result);
+
+/* What a result means; answered: some of an answer had come. */
+extern HttpFailure outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered);
+
+/*
+ * Did the receiver refuse by an alert of TLS?  In TLS 1.3 it may do so, for
+ * want of a client certificate say, when the handshake is over for us.
+ */
+extern bool outbox_job_was_alerted(const OutboxJob *job);
+
+/* One line about a failure and the result it comes from. */
+extern const char *outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result);
+
+/* Have libcurl judge no connect timeout of a job until it is let again. */
+extern void outbox_job_hold_timeout(OutboxJob *job, bool hold);
+
+#endif							/* OUTBOX_HTTP_JOB_H */
