@@ -376,6 +376,7 @@ build_delivery(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot)
 	delivery->id = key->id;
 	delivery->handler_id = lane->handler_id;
 	delivery->lane = lane;
+	delivery->tid = reader.slot->tts_tid;
 	delivery->due_at = key->due_at;
 	delivery->attempts = DatumGetInt32(delivery_column(slot, D_ATTEMPTS, &isnull));
 	delivery->budget_from = DatumGetInt32(delivery_column(slot, D_BUDGET_FROM, &isnull));

@@ -18,6 +18,8 @@
 
 #include "outbox.h"
 
+#include "storage/itemptr.h"
+
 #include "dispatch/handlers.h"
 #include "dispatch/shmem.h"
 #include "lib/ilist.h"
@@ -59,7 +61,8 @@ typedef struct OutboxDelivery
 	struct OutboxLane *lane;
 	dlist_node	link;			/* lane queue, or the list of outcomes to settle */
 
-	/* the row as it was read: the fence of its settlement */
+	/* the row as it was read: where it was, and the fence of its settlement */
+	ItemPointerData tid;
 	TimestampTz due_at;
 	int32		attempts;
 	int32		budget_from;

@@ -3,10 +3,10 @@
  * settle.c
  *		Records the outcomes of attempts, a batch in one transaction.
  *
- * See settle.h.  Each row is found by primary key, locked if nobody else
- * holds it, compared with what was read, and updated: the same steps that
- * logical replication takes to apply an update, so no planner can choose
- * another way.
+ * See settle.h.  Each row is found where it was read, or by primary key,
+ * locked if nobody else holds it, compared with what was read, and updated:
+ * the steps that logical replication takes to apply an update, so no planner
+ * can choose another way.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,6 +21,7 @@
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -52,11 +53,11 @@ typedef enum SettleResult
 
 typedef enum Column
 {
-	C_DUE_AT, C_SETTLED_AT, C_ATTEMPTS, C_BUDGET_FROM, C_STATE, C_STREAK, C_HTTP_STATUS, C_CODE, C_ERROR, COLUMNS
+	C_MESSAGE_ID, C_HANDLER_ID, C_DUE_AT, C_SETTLED_AT, C_ATTEMPTS, C_BUDGET_FROM, C_STATE, C_STREAK, C_HTTP_STATUS, C_CODE, C_ERROR, COLUMNS
 } Column;
 
 static const char *const column_names[COLUMNS] = {
-	"due_at", "settled_at", "attempts", "budget_from", "state", "streak", "http_status", "code", "error"
+	"message_id", "handler_id", "due_at", "settled_at", "attempts", "budget_from", "state", "streak", "http_status", "code", "error"
 };
 
 static AttrNumber columns[COLUMNS];
@@ -67,6 +68,7 @@ typedef struct Settler
 	Relation	delivery;
 	Relation	pkey;
 	IndexScanDesc scan;
+	BlockNumber nblocks;		/* of the table; what was read may lie beyond it after a TRUNCATE */
 	TupleTableSlot *found;
 	TupleTableSlot *changed;
 	EState	   *estate;
@@ -166,6 +168,7 @@ open_settler(void)
 			columns[i] = get_attnum(relid, column_names[i]);
 	}
 
+	settler.nblocks = RelationGetNumberOfBlocks(settler.delivery);
 	settler.estate = CreateExecutorState();
 	settler.result = makeNode(ResultRelInfo);
 	/* In no range table: no statement is being executed. */
@@ -190,7 +193,7 @@ close_settler(void)
 }
 
 static bool
-find_row(const OutboxDelivery *delivery)
+find_by_key(const OutboxDelivery *delivery)
 {
 	ScanKeyData keys[2];
 
@@ -198,6 +201,33 @@ find_row(const OutboxDelivery *delivery)
 	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(delivery->handler_id));
 	index_rescan(settler.scan, keys, 2, NULL, 0);
 	return index_getnext_slot(settler.scan, ForwardScanDirection, settler.found);
+}
+
+static bool
+is_same_delivery(const OutboxDelivery *delivery)
+{
+	bool		isnull;
+	Datum		id = slot_getattr(settler.found, columns[C_MESSAGE_ID], &isnull);
+
+	return memcmp(DatumGetUUIDP(id), &delivery->id, UUID_LEN) == 0 &&
+		DatumGetInt32(slot_getattr(settler.found, columns[C_HANDLER_ID], &isnull)) == delivery->handler_id;
+}
+
+/*
+ * The row is as a rule still where it was read, which saves a descent of the
+ * index.  If it moved, or another row took its place (VACUUM FULL, or an
+ * update and a vacuum), the key finds it.
+ */
+static bool
+find_row(const OutboxDelivery *delivery)
+{
+	ItemPointerData tid = delivery->tid;
+
+	if (ItemPointerIsValid(&tid) && ItemPointerGetBlockNumber(&tid) < settler.nblocks &&
+		table_tuple_fetch_row_version(settler.delivery, &tid, GetActiveSnapshot(), settler.found) &&
+		is_same_delivery(delivery))
+		return true;
+	return find_by_key(delivery);
 }
 
 static Datum
