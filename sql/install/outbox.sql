@@ -1165,7 +1165,7 @@ COMMENT ON FUNCTION outbox._check_filter(text, timestamptz, timestamptz, bigint)
 -- deliveries or the range of the primary key is used, whichever fits.
 CREATE FUNCTION outbox._revive(only_handler int, lowest uuid, highest uuid, topic text, tenant text, code text,
 	states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 DECLARE
 	-- One time for all of them: then they are read in the order of their ids.
 	at timestamptz := clock_timestamp();
@@ -1217,7 +1217,7 @@ COMMENT ON FUNCTION outbox._revive(int, uuid, uuid, text, text, text, smallint[]
 -- for dead letters nobody took, and for handlers younger than the message.
 CREATE FUNCTION outbox._route_again(only_handler int, only_unrouted boolean, lowest uuid, highest uuid, topic text, tenant text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 DECLARE
 	n bigint;
 BEGIN
@@ -1387,7 +1387,7 @@ Returns the number of deliveries. Errors: undefined_object for an unknown or dro
 -- Outstanding deliveries, and dead ones that hold up their key, to cancelled.
 CREATE FUNCTION outbox._cancel(states smallint[], only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
 DECLARE
 	n bigint;
 BEGIN
@@ -1594,7 +1594,7 @@ Returns how many messages, deliveries and attempts were deleted. Errors: invalid
 -- read the whole delivery table for each batch.
 CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
 	delivered_before timestamptz;
 	dead_before timestamptz;

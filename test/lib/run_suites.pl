@@ -43,7 +43,11 @@ my @suites = (
 	[ regress => 'sql', qr/\.sql$/, \&run_regress ],
 	[ isolation => 'test/isolation/specs', qr/\.spec$/, \&run_isolation ],
 	[ pgtap => 'test/pgtap', qr/\.sql$/, \&run_pgtap ],
-	[ tap => 'test/t', qr/\.pl$/, \&run_tap ]);
+	[ tap => 'test/t', qr/\.pl$/, \&run_tap ],
+	[ long => 'test/long', qr/\.pl$/, \&run_tap ]);
+
+# Suites that take their time run only when they are asked for.
+my %on_demand = (long => 1);
 
 my ($passed, $failed, $skipped) = (0, 0, 0);
 my @failures;
@@ -86,7 +90,7 @@ sub choose
 		my ($name, $dir, $pattern) = @$suite;
 		$all{$name} = [ sort grep { $_ =~ $pattern && basename($_) !~ /^outbox--/ } glob "$dir/*" ];
 	}
-	return %all unless @wanted;
+	return map { $_ => $all{$_} } grep { !$on_demand{$_} } keys %all unless @wanted;
 
 	my %chosen;
 	foreach my $wanted (@wanted)
