@@ -166,6 +166,30 @@ CREATE TABLE outbox.attempt (
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE outbox.attempt IS 'Log of attempts; outcome is the delivery state the attempt led to (1 retrying, 3 delivered, 4 dead, 5 cancelled)';
 
+-- Outcomes that wait for their handler's on_settle function.  The dispatcher
+-- adds a row in the transaction that marks the delivery as handed over
+-- (leased, due at infinity); a hook worker takes it away in the one that
+-- settles the delivery.  Few rows: bounded for each handler.
+CREATE SEQUENCE outbox.hook_id;
+
+CREATE TABLE outbox.hook (
+	id bigint NOT NULL DEFAULT pg_catalog.nextval('outbox.hook_id') CONSTRAINT hook_pkey PRIMARY KEY,
+	message_id uuid NOT NULL,
+	finished_at timestamptz NOT NULL,
+	duration_us bigint NOT NULL,
+	due_at timestamptz NOT NULL,
+	handler_id int NOT NULL,
+	attempt int NOT NULL,
+	state smallint NOT NULL,
+	streak smallint NOT NULL,
+	http_status smallint,
+	code text,
+	error text,
+	response text
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE outbox.hook IS 'Outcomes of attempts that wait for their handler''s on_settle function; due_at and state are what the delivery is to have then';
+ALTER SEQUENCE outbox.hook_id OWNED BY outbox.hook.id;
+
 -- Who may consume a pull handler, by the name of a role: names survive a dump.
 -- EXECUTE on the consumers' functions is granted along with it.
 CREATE TABLE outbox.consumer (
@@ -197,6 +221,8 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.handler', 'WHERE id OPERATOR(
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_status', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_secret', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.attempt', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.hook_id', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.hook', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.consumer', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 
@@ -380,6 +406,25 @@ COMMENT ON FUNCTION outbox._check_headers(jsonb) IS 'Internal: raise invalid_par
 CREATE FUNCTION outbox._check_secret(secret text) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_secret';
 COMMENT ON FUNCTION outbox._check_secret(text) IS 'Internal: raise invalid_parameter_value unless it is a signing secret';
+
+-- What an on_settle function is called with.
+CREATE TYPE outbox.settlement AS (
+	message_id uuid,
+	handler text,
+	topic text,
+	payload jsonb,
+	key text,
+	tenant text,
+	correlation_id text,
+	attempt int,
+	outcome text,
+	code text,
+	http_status int,
+	response text,
+	settled_at timestamptz
+);
+COMMENT ON TYPE outbox.settlement IS
+'What an on_settle function is told: the message, the handler''s name, the attempt that has been made and its outcome (delivered, retrying, dead, cancelled) with its code (NULL if delivered), the HTTP status (NULL if there was no answer), the start of the response, as much of it as outbox.max_response_capture keeps, and the time of this settlement';
 
 -- What only a handler with a URL can have; the others suit every handler.
 CREATE FUNCTION outbox._push_options() RETURNS text[]
@@ -576,15 +621,57 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._check_push_handler(outbox.handler) IS 'Internal: what outbox._check_handler() checks of a handler with a URL';
 
+-- A function that can be run with each settlement, and whose rights it then
+-- has: those of the handler's creator.  Never those of a superuser: a
+-- superuser's handler runs it as the role that owns the function.
+CREATE FUNCTION outbox._check_hook(h outbox.handler, hook text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	function regprocedure := to_regprocedure(hook);
+	proc record;
+	runner record;
+BEGIN
+	SELECT p.prokind, p.proretset, p.proowner, p.pronargs = 1 AND p.proargtypes[0] = 'outbox.settlement'::regtype AS fits
+	INTO proc FROM pg_proc p WHERE p.oid = function;
+	IF proc.prokind IS NULL OR proc.prokind <> 'f' OR proc.proretset THEN
+		RAISE EXCEPTION 'on_settle is not a plain function: %', hook
+			USING ERRCODE = 'wrong_object_type', HINT = 'Procedures, aggregates, window functions and functions that return sets cannot be called.';
+	ELSIF NOT proc.fits THEN
+		RAISE EXCEPTION 'on_settle function % does not take one argument of type outbox.settlement', hook
+			USING ERRCODE = 'invalid_function_definition',
+				HINT = 'Define it like this: CREATE FUNCTION my_schema.on_settle(s outbox.settlement) RETURNS void ... What it returns is ignored.';
+	END IF;
+
+	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.rolname = h.creator;
+	IF runner.rolsuper THEN
+		SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = proc.proowner;
+	END IF;
+	IF runner.rolname IS NULL THEN
+		RAISE EXCEPTION 'role "%", which created handler "%", does not exist', h.creator, h.name
+			USING ERRCODE = 'undefined_object', HINT = 'The function would run with its rights. Create the handler anew.';
+	ELSIF runner.rolsuper THEN
+		RAISE EXCEPTION 'on_settle function % would run as superuser "%"', hook, runner.rolname
+			USING ERRCODE = 'insufficient_privilege',
+				HINT = 'It runs as the role that creates the handler or, if that is a superuser, as the function''s owner. Give it to the role it should run as with ALTER FUNCTION ... OWNER TO.';
+	ELSIF NOT has_function_privilege(runner.rolname, function, 'EXECUTE') THEN
+		RAISE EXCEPTION 'permission denied for function %', hook
+			USING ERRCODE = 'insufficient_privilege', HINT = format('Role "%s", as which it would run, needs EXECUTE on it.', runner.rolname);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_hook(outbox.handler, text) IS 'Internal: raise wrong_object_type, invalid_function_definition, undefined_object or insufficient_privilege unless the handler can have this on_settle function';
+
 -- Who may set what.  A hook runs as the handler's creator, so only who could
 -- act as the creator anyway may choose it; paths name files of the server.
 CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], hook text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
-	function regprocedure := to_regprocedure(hook);
 BEGIN
-	IF h.url IS NULL AND options && outbox._push_options() THEN
+	IF h.url IS NULL AND 'on_settle' = ANY (options) THEN
+		RAISE EXCEPTION 'option on_settle needs a handler with a URL'
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'Consumers of a handler without a URL settle in their own transaction: outbox.complete() and what they write commit together.';
+	ELSIF h.url IS NULL AND options && outbox._push_options() THEN
 		RAISE EXCEPTION 'option % needs a handler with a URL', (SELECT o FROM unnest(options) o WHERE o = ANY (outbox._push_options()) LIMIT 1)
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'A handler without a URL is for consumers that claim its messages.';
 	END IF;
@@ -598,12 +685,7 @@ BEGIN
 			USING ERRCODE = 'insufficient_privilege', HINT = 'The function runs with the rights of the role that created the handler.';
 	END IF;
 	IF hook IS NOT NULL THEN
-		IF function IS NULL OR (SELECT p.prokind <> 'f' OR p.proretset FROM pg_proc p WHERE p.oid = function) THEN
-			RAISE EXCEPTION 'on_settle is not a plain function: %', hook
-				USING ERRCODE = 'wrong_object_type', HINT = 'Procedures, aggregates, window functions and functions that return sets cannot be called.';
-		ELSIF NOT has_function_privilege(caller, function, 'EXECUTE') THEN
-			RAISE EXCEPTION 'permission denied for function %', hook USING ERRCODE = 'insufficient_privilege';
-		END IF;
+		PERFORM outbox._check_hook(h, hook);
 	END IF;
 END $$;
 COMMENT ON FUNCTION outbox._check_rights(outbox.handler, text[], text, text) IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
@@ -846,8 +928,8 @@ max_attempts (8), then the delivery is dead; backoff_base (2 s) doubling to back
 format (raw, envelope, cloudevents, cloudevents-binary), headers to send along, secret to sign with (whsec_..., whsk_... or generate; outbox.rotate_secret() makes and tells one), authorization, the value of that header; batch_size (1) messages in a request, batch_wait (0) for more of them; http_version (1.1, 2);
 unix_socket to connect to instead of the URL''s host, tls_ca_file, tls_certificate_file and tls_key_file (PEM): superusers only;
 breaker_threshold (20, 0 for never) failures in a row stop sending for breaker_wait (5 s) doubling to breaker_wait_max (5 min); disable_after (5 days) of failure the handler is paused;
-ordered (false): messages of one key are tried one at a time in stage order, on_dead (skip, block) says whether a dead one holds up its key; on_settle: a function run together with each settlement, as the role that calls this one.
-Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; duplicate_object; insufficient_privilege.';
+ordered (false): messages of one key are tried one at a time in stage order, on_dead (skip, block) says whether a dead one holds up its key; on_settle: a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code hook_failed: the message is sent again.
+Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.';
 
 CREATE FUNCTION outbox.alter_handler(name text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL,
 	timeout interval DEFAULT NULL, connect_timeout interval DEFAULT NULL, concurrency int DEFAULT NULL,
@@ -1579,6 +1661,7 @@ BEGIN
 		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
 		GET DIAGNOSTICS n = ROW_COUNT;
 		attempts := attempts + n;
+		DELETE FROM outbox.hook k WHERE k.message_id = ANY (ids);
 		DELETE FROM outbox.message m WHERE m.id = ANY (ids);
 		GET DIAGNOSTICS n = ROW_COUNT;
 		messages := messages + n;
@@ -1730,9 +1813,10 @@ BEGIN
 		FROM outbox.delivery d WHERE d.handler_id = 0 AND d.state < 3
 		UNION ALL
 		SELECT 'lease on a push handler', 'error', d.message_id, d.handler_id,
-			'Only deliveries of pull handlers are leased. Call outbox.cancel() and outbox.requeue() for the message.'
+			'It does not wait for an on_settle function, and nobody will settle it. Call outbox.cancel() and outbox.requeue() for the message.'
 		FROM outbox.handler h JOIN outbox.delivery d ON d.handler_id = h.id AND d.state = 2
-		WHERE h.url IS NOT NULL
+		WHERE h.url IS NOT NULL AND NOT EXISTS (
+			SELECT FROM outbox.hook k WHERE k.message_id = d.message_id AND k.handler_id = d.handler_id AND k.attempt = d.attempts)
 		UNION ALL
 		SELECT 'settled delivery without its time', 'error', d.message_id, d.handler_id,
 			'outbox.prune() will never remove it. Set settled_at.'
@@ -1794,6 +1878,7 @@ DECLARE
 	critical text[] := '{}';
 	warn text[] := '{}';
 	pushing boolean;
+	hook_age interval;
 	waiting record;
 BEGIN
 	IF warn_after IS NULL OR critical_after IS NULL OR warn_after > critical_after THEN
@@ -1827,6 +1912,10 @@ BEGIN
 	ELSIF oldest_due_age > warn_after THEN
 		warn := warn || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
 	END IF;
+	SELECT clock_timestamp() - min(k.finished_at) INTO hook_age FROM outbox.hook k;
+	IF hook_age > warn_after THEN
+		warn := warn || format('an outcome has waited for its on_settle function for %s s', floor(extract(epoch FROM hook_age)));
+	END IF;
 	IF newly_dead > 0 THEN
 		warn := warn || format('deliveries that died within the last hour: %s', newly_dead);
 	END IF;
@@ -1843,7 +1932,7 @@ END $$;
 COMMENT ON FUNCTION outbox.health(interval, interval) IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed.
+Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after.
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 Reads outstanding and dead deliveries only, however many are settled.';
 

@@ -13,6 +13,7 @@
 #include "storage/procarray.h"
 
 #include "dispatch/bar.h"
+#include "dispatch/hook_slot.h"
 
 static bool raised = false;		/* this backend has a bar somewhere */
 
@@ -41,6 +42,9 @@ outbox_bar_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
 		*entry = MyProcPid;
 	*pid = slot->pid;
 	*procno = slot->procno;
+	/* Its hook workers end with it, but may take a little longer. */
+	if (*pid == 0)
+		*pid = outbox_hook_pid_locked(slot);
 	SpinLockRelease(&slot->mutex);
 
 	if (entry != NULL)

@@ -17,8 +17,8 @@
 #include "dispatch/shmem.h"
 
 /*
- * Bar dispatchers from the database of this slot, and tell which one is
- * there now (pid 0: none).  Raising it again is harmless.  False if so many
+ * Bar dispatchers from the database of this slot, and tell which one, or
+ * which hook worker without one, is there now (pid 0: none).  Raising it again is harmless.  False if so many
  * others have raised one that there is no room: try again.
  */
 extern bool outbox_bar_raise(OutboxDatabase *slot, pid_t *pid, int *procno);

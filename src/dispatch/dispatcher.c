@@ -17,8 +17,6 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_db_role_setting.h"
-#include "access/table.h"
 #include "commands/dbcommands.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -37,6 +35,7 @@
 #include "dispatch/dispatcher.h"
 #include "dispatch/doorbell.h"
 #include "dispatch/fetch.h"
+#include "dispatch/hook.h"
 #include "dispatch/installation.h"
 #include "dispatch/interrupt.h"
 #include "dispatch/lane.h"
@@ -65,6 +64,9 @@
 #define MAX_PAUSE_US (10 * USECS_PER_SEC)
 #define MAX_FAILURES 5
 
+/* A lock that nobody gives must not keep the loop from its sockets. */
+#define LOCK_TIMEOUT "2s"
+
 /* The same failure is reported again after this time. */
 #define REPORT_AGAIN_US (60 * USECS_PER_SEC)
 
@@ -90,47 +92,6 @@ static void note_state(TimestampTz now);
 
 static OutboxLane *to_read[MAX_LANES_PER_READ];
 static int	nto_read = 0;
-
-static const char *
-settle_synchronous_commit_name(void)
-{
-	switch (outbox_settle_synchronous_commit)
-	{
-		case SYNCHRONOUS_COMMIT_OFF:
-			return "off";
-		case SYNCHRONOUS_COMMIT_LOCAL_FLUSH:
-			return "local";
-		case SYNCHRONOUS_COMMIT_REMOTE_WRITE:
-			return "remote_write";
-		case SYNCHRONOUS_COMMIT_REMOTE_APPLY:
-			return "remote_apply";
-		default:
-			return "on";
-	}
-}
-
-/* What every worker pins, and what makes sense for this one. */
-static void
-pin_settings(void)
-{
-	outbox_pin_settings();
-	/* A lock that nobody gives must not keep the loop from its sockets. */
-	outbox_pin("lock_timeout", "2s");
-	outbox_pin("client_encoding", "UTF8");
-	outbox_pin("synchronous_commit", settle_synchronous_commit_name());
-}
-
-/* Settings of this database may have changed with ALTER DATABASE ... SET. */
-static void
-apply_database_settings(void)
-{
-	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
-	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
-
-	ApplySetting(snapshot, MyDatabaseId, InvalidOid, rel, PGC_S_DATABASE);
-	UnregisterSnapshot(snapshot);
-	table_close(rel, AccessShareLock);
-}
 
 static void
 begin_work(void)
@@ -159,8 +120,8 @@ reload_settings(void)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	begin_work();
-	apply_database_settings();
-	pin_settings();
+	outbox_apply_database_settings();
+	outbox_pin_settling(LOCK_TIMEOUT);
 	commit_work();
 	outbox_send_configure();
 	outbox_reload_request();
@@ -180,11 +141,16 @@ empty_doorbell(TimestampTz now)
 	{
 		OutboxLane *lane = outbox_lane_find(ring[i].handler_id);
 
-		if (lane != NULL)
+		if (ring[i].kind == OUTBOX_RING_HOOKED)
+			outbox_hook_ended(lane, ring[i].count);
+		else if (lane != NULL)
 			outbox_lane_ring(lane, &ring[i], now);
 	}
 	if (overflow)
+	{
 		outbox_lanes_rewind(overflow_due);
+		outbox_hook_distrust_counts();
+	}
 	if (rescan)
 		outbox_rescan_request();
 }
@@ -392,6 +358,14 @@ do_maintenance(TimestampTz now)
 			outbox_reload(now);
 			commit_work();
 			outbox_reload_finish();
+			outbox_hook_handlers_changed();
+			succeed_work();
+		}
+		if (outbox_hook_recount_is_due(now) && !outbox_reload_is_gone())
+		{
+			begin_work();
+			outbox_hook_recount(now);
+			commit_work();
 			succeed_work();
 			note_state(now);
 		}
@@ -456,6 +430,7 @@ sleep_time(TimestampTz now)
 			until = now;
 	}
 	until = earlier(until, outbox_reload_next(database));
+	until = earlier(until, outbox_hook_next());
 	if (outbox_outcomes_waiting() > 0)
 		until = earlier(until, outbox_send_in_flight() == 0 ? now :
 						outbox_outcomes_oldest() + outbox_settle_interval * 1000L);
@@ -503,6 +478,7 @@ static void
 start_leaving(TimestampTz now)
 {
 	grace_ends = now + GRACE_US;
+	outbox_hook_leave();
 	/* What is still to be settled must not wait for a standby. */
 	if (outbox_settle_synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
 		outbox_pin("synchronous_commit", "local");
@@ -561,7 +537,7 @@ may_end(TimestampTz now)
 		return false;
 	if (now >= grace_ends || outbox_reload_is_gone())
 		return true;
-	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0;
+	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_hook_is_gone();
 }
 
 static void
@@ -583,6 +559,7 @@ main_loop(void)
 		empty_doorbell(now);
 		begin = now;
 		do_maintenance(now);
+		outbox_hook_attend(now, outbox_reload_is_known() && !outbox_reload_is_held() && !outbox_reload_is_gone());
 		outbox_lanes_fire_timers(now);
 		visit_ready_lanes(now, true);
 		do_database_work(now);
@@ -608,6 +585,7 @@ initialize(Oid dboid)
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	outbox_interrupts_init();
 
+	outbox_hook_init(database);
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	outbox_lanes_init(AllocSetContextCreate(TopMemoryContext, "outbox lanes", ALLOCSET_DEFAULT_SIZES));
 	outbox_fetch_init(AllocSetContextCreate(TopMemoryContext, "outbox deliveries", ALLOCSET_DEFAULT_SIZES));
@@ -622,7 +600,7 @@ check_installation(void)
 	outbox_work_begin();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	pin_settings();
+	outbox_pin_settling(LOCK_TIMEOUT);
 	outbox_installation_read(&installation);
 	outbox_slot_name(get_database_name(MyDatabaseId));
 	PopActiveSnapshot();

@@ -30,6 +30,9 @@
 /* Answers that wait for settlement count against their lane up to this many. */
 #define MAX_UNSETTLED 2000
 
+/* On a lane whose handler has an on_settle function, up to this many: its calls are what takes time. */
+#define MAX_HANDED_OVER 200
+
 /* All unsent copies together. */
 #define MAX_QUEUED_BYTES (32 * 1024 * 1024)
 
@@ -296,10 +299,16 @@ outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now)
 		outbox_lane_room(lane) > 0;
 }
 
+static bool
+has_too_many_unsettled(const OutboxLane *lane)
+{
+	return lane->unsettled >= (lane->handler->on_settle ? MAX_HANDED_OVER : MAX_UNSETTLED);
+}
+
 int
 outbox_lane_room(const OutboxLane *lane)
 {
-	if (lane->unsettled >= MAX_UNSETTLED)
+	if (has_too_many_unsettled(lane))
 		return 0;
 	if (deliveries_bytes > MAX_QUEUED_BYTES && lane->nqueued > 0)
 		return 0;
@@ -337,7 +346,7 @@ outbox_lane_may_send(OutboxLane *lane, TimestampTz now)
 
 	if (lane->paused || lane->handler == NULL || lane->nqueued == 0)
 		return false;
-	if (lane->in_flight >= lane->handler->concurrency || lane->unsettled >= MAX_UNSETTLED)
+	if (lane->in_flight >= lane->handler->concurrency || has_too_many_unsettled(lane))
 		return false;
 	not_before = time_to_send(lane, now);
 	if (not_before > now)
@@ -450,6 +459,8 @@ outbox_delivery_free(OutboxDelivery *delivery)
 		pfree(delivery->message);
 	if (delivery->error)
 		pfree(delivery->error);
+	if (delivery->response)
+		pfree(delivery->response);
 	pfree(delivery);
 }
 

@@ -81,6 +81,8 @@ typedef struct OutboxDelivery
 	TimestampTz finished_at;
 	TimestampTz next_due_at;	/* when RETRYING */
 	bool		attempted;		/* a request went out, so an attempt is spent */
+	bool		has_hook;		/* an on_settle function takes part in its settlement: hand it over */
+	char	   *response;		/* for that function; NULL: none */
 	TimestampTz settle_after;	/* somebody holds the row: not before this */
 	bool		obsolete;		/* the row was no longer what was read */
 	TimestampTz found_due_at;	/* of the row after all this; DT_NOEND: it is settled */
@@ -124,6 +126,7 @@ typedef struct OutboxLane
 	size_t		queued_bytes;
 	int			in_flight;		/* requests out */
 	int			unsettled;		/* answered, not settled */
+	int			handed_over;	/* of these, with the hook workers */
 
 	/* how far to read ahead */
 	int			target;

@@ -441,6 +441,9 @@ outbox_order_follower(OutboxDelivery *delivery)
 
 	if (key == NULL || !dlist_has_next(&key->members, &delivery->order_link))
 		return NULL;
+	/* Whether it has gone well its function decides, later. */
+	if (delivery->lane->handler->on_settle != NULL)
+		return NULL;
 	next = member(dlist_next_node(&key->members, &delivery->order_link));
 	/* One that has failed before goes alone: those behind it would spend attempts on its account. */
 	if (next->order_state != OUTBOX_ORDER_WAITING || delivery->attempts > delivery->budget_from)
@@ -507,7 +510,7 @@ outbox_order_answered(OutboxDelivery *delivery)
 		return true;
 	if (is_behind_failure(delivery))
 		return false;
-	if (delivery->verdict.state != OUTBOX_DELIVERED)
+	if (delivery->verdict.state != OUTBOX_DELIVERED || delivery->has_hook)
 	{
 		set_state(delivery, OUTBOX_ORDER_FAILED);
 		key->flowing = false;

@@ -14,7 +14,9 @@
  * behind it is forgotten and read again when its turn comes.  Outcomes of a
  * key are settled in the order of their answers.  So after a crash a receiver
  * may see the last messages of a key again, in order and without a gap, but
- * never sees one for the first time before the one it follows.
+ * never sees one for the first time before the one it follows.  On a handler
+ * with an on_settle function nothing is sent ahead: only when the function's
+ * transaction has committed has an answer been a success.
  *
  * Rows that cannot go yet are passed by and forgotten: what ends their wait
  * (a settlement, a ring, a due time, a rescan) makes the key wanted, and then

@@ -305,17 +305,33 @@ failure_code(HttpFailure failure)
 	return "other";
 }
 
+/* The start of the response; NULL if there was none. */
+static char *
+capture_response(const HttpExchange *exchange)
+{
+	MemoryContext oldcontext;
+	char	   *text;
+
+	if (exchange->failure != HTTP_ANSWERED || exchange->response_len == 0)
+		return NULL;
+	oldcontext = MemoryContextSwitchTo(requests_context);
+	text = outbox_printable(exchange->response, Min(exchange->response_len, outbox_max_response_capture));
+	MemoryContextSwitchTo(oldcontext);
+	return text;
+}
+
 /* What an operator wants to read about a failed attempt: the failure, or the start of the response. */
 static char *
 describe_failure(const HttpExchange *exchange)
 {
-	MemoryContext oldcontext = MemoryContextSwitchTo(requests_context);
-	char	   *text;
+	char	   *text = capture_response(exchange);
+	MemoryContext oldcontext;
 
+	if (text != NULL)
+		return text;
+	oldcontext = MemoryContextSwitchTo(requests_context);
 	if (exchange->failure != HTTP_ANSWERED && exchange->error[0])
 		text = outbox_printable(exchange->error, strlen(exchange->error));
-	else if (exchange->response_len > 0)
-		text = outbox_printable(exchange->response, Min(exchange->response_len, outbox_max_response_capture));
 	else
 		text = psprintf("the receiver answered %d with an empty body", exchange->status);
 	MemoryContextSwitchTo(oldcontext);
@@ -335,6 +351,8 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 	delivery->http_status = exchange->status;
 	if (verdict->state != OUTBOX_DELIVERED)
 		delivery->error = describe_failure(exchange);
+	if (delivery->has_hook)
+		delivery->response = capture_response(exchange);
 	if (verdict->state == OUTBOX_RETRYING)
 		delivery->next_due_at = now + verdict->delay * 1000;
 	if (verdict->lane_wait > 0)
@@ -434,7 +452,10 @@ judge_request(Outgoing *request, TimestampTz now)
 		judge_answer(request, &answer, now);
 	tell_breaker(request->lane, request->handler, &request->deliveries[0]->verdict, now);
 	for (int i = 0; i < request->n; i++)
+	{
+		request->deliveries[i]->has_hook = (request->handler->on_settle != NULL);
 		note_verdict(request->deliveries[i], exchange, now);
+	}
 }
 
 static void

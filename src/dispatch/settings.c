@@ -10,9 +10,16 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_db_role_setting.h"
+#include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "dispatch/settings.h"
+#include "guc.h"
 
 static const struct
 {
@@ -53,4 +60,42 @@ outbox_pin_settings(void)
 {
 	for (int i = 0; i < lengthof(pinned); i++)
 		outbox_pin(pinned[i].name, pinned[i].value);
+}
+
+static const char *
+settle_synchronous_commit_name(void)
+{
+	switch (outbox_settle_synchronous_commit)
+	{
+		case SYNCHRONOUS_COMMIT_OFF:
+			return "off";
+		case SYNCHRONOUS_COMMIT_LOCAL_FLUSH:
+			return "local";
+		case SYNCHRONOUS_COMMIT_REMOTE_WRITE:
+			return "remote_write";
+		case SYNCHRONOUS_COMMIT_REMOTE_APPLY:
+			return "remote_apply";
+		default:
+			return "on";
+	}
+}
+
+void
+outbox_pin_settling(const char *lock_timeout)
+{
+	outbox_pin_settings();
+	outbox_pin("lock_timeout", lock_timeout);
+	outbox_pin("client_encoding", "UTF8");
+	outbox_pin("synchronous_commit", settle_synchronous_commit_name());
+}
+
+void
+outbox_apply_database_settings(void)
+{
+	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
+
+	ApplySetting(snapshot, MyDatabaseId, InvalidOid, rel, PGC_S_DATABASE);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
 }

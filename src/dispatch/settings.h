@@ -23,4 +23,13 @@ extern void outbox_pin(const char *name, const char *value);
 /* Everything that would hurt any worker. */
 extern void outbox_pin_settings(void);
 
+/*
+ * The same for a worker that settles deliveries: also how its transactions
+ * commit, and for how long they may wait for a lock.
+ */
+extern void outbox_pin_settling(const char *lock_timeout);
+
+/* Settings of this database may have changed with ALTER DATABASE ... SET; in a transaction, before pinning. */
+extern void outbox_apply_database_settings(void);
+
 #endif							/* OUTBOX_SETTINGS_H */

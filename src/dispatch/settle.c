@@ -34,6 +34,7 @@
 #include "common/attempt_log.h"
 #include "common/session.h"
 #include "compat.h"
+#include "dispatch/hook.h"
 #include "dispatch/order.h"
 #include "dispatch/settle.h"
 #include "guc.h"
@@ -155,9 +156,10 @@ open_settler(void)
 {
 	Oid			relid = outbox_relation_oid("delivery", false);
 
-	/* The log is locked here as well, so that writing to it cannot wait later. */
+	/* The other tables are locked here as well, so that writing to them cannot wait later. */
 	if (!ConditionalLockRelationOid(relid, RowExclusiveLock) ||
-		!ConditionalLockRelationOid(outbox_relation_oid("attempt", false), RowExclusiveLock))
+		!ConditionalLockRelationOid(outbox_relation_oid("attempt", false), RowExclusiveLock) ||
+		!outbox_hook_open())
 		return false;
 	settler.delivery = relation_open(relid, NoLock);
 	settler.pkey = index_open(outbox_relation_oid("delivery_pkey", false), RowExclusiveLock);
@@ -269,20 +271,12 @@ set_text(Column column, const char *value)
 	set_column(column, isnull ? (Datum) 0 : CStringGetTextDatum(value), isnull);
 }
 
-/* The row as it is to be: the found one with the outcome put in. */
 static void
-fill_changed(const OutboxDelivery *delivery, TimestampTz now)
+put_outcome(const OutboxDelivery *delivery, TimestampTz now)
 {
-	int			natts = settler.found->tts_tupleDescriptor->natts;
 	bool		final = delivery->verdict.state >= OUTBOX_DELIVERED;
 
-	slot_getallattrs(settler.found);
-	ExecClearTuple(settler.changed);
-	memcpy(settler.changed->tts_values, settler.found->tts_values, sizeof(Datum) * natts);
-	memcpy(settler.changed->tts_isnull, settler.found->tts_isnull, sizeof(bool) * natts);
-
 	set_column(C_STATE, Int16GetDatum(delivery->verdict.state), false);
-	set_column(C_ATTEMPTS, Int32GetDatum(delivery->attempts + (delivery->attempted ? 1 : 0)), false);
 	set_column(C_STREAK, Int16GetDatum(Min(delivery->verdict.streak, PG_INT16_MAX)), false);
 	set_column(C_HTTP_STATUS, Int16GetDatum(delivery->http_status), delivery->http_status == 0);
 	set_text(C_CODE, delivery->verdict.code);
@@ -290,6 +284,32 @@ fill_changed(const OutboxDelivery *delivery, TimestampTz now)
 	set_column(C_SETTLED_AT, TimestampTzGetDatum(now), !final);
 	if (!final)
 		set_column(C_DUE_AT, TimestampTzGetDatum(delivery->next_due_at), false);
+}
+
+/* Handed over: nobody is to try it until a hook worker has settled it; what the attempt before left stays. */
+static void
+put_hand_over(void)
+{
+	set_column(C_STATE, Int16GetDatum(OUTBOX_LEASED), false);
+	set_column(C_DUE_AT, TimestampTzGetDatum(DT_NOEND), false);
+}
+
+/* The row as it is to be: the found one with the outcome put in. */
+static void
+fill_changed(const OutboxDelivery *delivery, TimestampTz now)
+{
+	int			natts = settler.found->tts_tupleDescriptor->natts;
+
+	slot_getallattrs(settler.found);
+	ExecClearTuple(settler.changed);
+	memcpy(settler.changed->tts_values, settler.found->tts_values, sizeof(Datum) * natts);
+	memcpy(settler.changed->tts_isnull, settler.found->tts_isnull, sizeof(bool) * natts);
+
+	set_column(C_ATTEMPTS, Int32GetDatum(delivery->attempts + (delivery->attempted ? 1 : 0)), false);
+	if (delivery->has_hook)
+		put_hand_over();
+	else
+		put_outcome(delivery, now);
 	ExecStoreVirtualTuple(settler.changed);
 }
 
@@ -320,6 +340,13 @@ settle_one(const OutboxDelivery *delivery, TimestampTz now)
 	return SETTLED;
 }
 
+/* Has the running, or just committed, transaction handed it over? */
+static bool
+is_handed_over(const OutboxDelivery *delivery)
+{
+	return delivery->has_hook && !delivery->obsolete;
+}
+
 static void
 log_attempt(const OutboxDelivery *delivery)
 {
@@ -338,8 +365,9 @@ log_attempt(const OutboxDelivery *delivery)
 	outbox_log_attempt(&attempt);
 }
 
+/* What else is to be written of the settled ones: those handed over, and the log of the others. */
 static void
-log_attempts(void)
+write_beside(void)
 {
 	dlist_iter	iter;
 	bool		connected = false;
@@ -348,12 +376,16 @@ log_attempts(void)
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
 
-		if (delivery->obsolete || !delivery->attempted || !outbox_should_log(delivery->verdict.state))
+		if (delivery->obsolete ||
+			(!delivery->has_hook && (!delivery->attempted || !outbox_should_log(delivery->verdict.state))))
 			continue;
 		if (!connected)
 			SPI_connect();
 		connected = true;
-		log_attempt(delivery);
+		if (delivery->has_hook)
+			outbox_hook_hand_over(delivery);
+		else
+			log_attempt(delivery);
 	}
 	if (connected)
 		SPI_finish();
@@ -388,8 +420,10 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 		return;
 	}
 	if (!delivery->obsolete)
-		delivery->found_due_at = delivery->verdict.state == OUTBOX_RETRYING ? delivery->next_due_at : DT_NOEND;
-	outbox_order_settled(delivery, delivery->found_due_at != DT_NOEND, delivery->found_due_at);
+		delivery->found_due_at = delivery->verdict.state == OUTBOX_RETRYING && !delivery->has_hook ?
+			delivery->next_due_at : DT_NOEND;
+	/* Until a hook worker has settled it, what is handed over blocks its key. */
+	outbox_order_settled(delivery, delivery->found_due_at != DT_NOEND || is_handed_over(delivery), delivery->found_due_at);
 	dlist_push_tail(&settled, &delivery->link);
 }
 
@@ -406,11 +440,14 @@ outbox_settle(TimestampTz now)
 		settle_into(dlist_head_element(OutboxDelivery, link, &waiting), now);
 	close_settler();
 	CommandCounterIncrement();
-	log_attempts();
+	write_beside();
 	return true;
 }
 
-/* A settled delivery leaves memory; one that is still outstanding is expected back when it is due. */
+/*
+ * A settled delivery leaves memory; one that is still outstanding is expected
+ * back when it is due.  One that was handed over still counts as unsettled.
+ */
 static void
 finish_one(OutboxDelivery *delivery, TimestampTz now)
 {
@@ -418,7 +455,10 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 	pg_uuid_t	id = delivery->id;
 	TimestampTz due_at = delivery->found_due_at;
 
-	lane->unsettled--;
+	if (is_handed_over(delivery))
+		outbox_hook_handed_over(lane);
+	else
+		lane->unsettled--;
 	outbox_delivery_free(delivery);
 	if (due_at != DT_NOEND)
 		outbox_lane_expect(lane, due_at, &id, now);
@@ -428,8 +468,17 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 void
 outbox_settle_finish(TimestampTz now)
 {
+	bool		handed_over = false;
+
 	while (!dlist_is_empty(&settled))
-		finish_one(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&settled)), now);
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&settled));
+
+		handed_over = handed_over || is_handed_over(delivery);
+		finish_one(delivery, now);
+	}
+	if (handed_over)
+		outbox_hook_notify();
 }
 
 void

@@ -20,6 +20,7 @@
 
 #include "compat.h"
 #include "consume/pull_state.h"
+#include "dispatch/hook_slot.h"
 #include "dispatch/shmem.h"
 #include "guc.h"
 
@@ -57,6 +58,8 @@ init_database_slot(OutboxDatabase *db)
 	memset(db, 0, sizeof(OutboxDatabase));
 	SpinLockInit(&db->mutex);
 	db->procno = -1;
+	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+		db->hooks[i].procno = -1;
 	pg_atomic_init_u32(&db->handler_generation, 1);
 	pg_atomic_init_u32(&db->ids_seeded, 0);
 }
@@ -176,7 +179,7 @@ is_in_use(OutboxDatabase *db)
 	bool		in_use;
 
 	SpinLockAcquire(&db->mutex);
-	in_use = db->pid != 0 || db->wanted;
+	in_use = db->pid != 0 || db->wanted || outbox_hook_pid_locked(db) != 0;
 	SpinLockRelease(&db->mutex);
 	return in_use;
 }

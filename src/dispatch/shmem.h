@@ -30,7 +30,8 @@
 typedef enum OutboxRingKind
 {
 	OUTBOX_RING_DUE,			/* outstanding rows in [lo, hi] are new */
-	OUTBOX_RING_REREAD			/* rows in [lo, hi] changed: forget unsent copies, then read them */
+	OUTBOX_RING_REREAD,			/* rows in [lo, hi] changed: forget unsent copies, then read them */
+	OUTBOX_RING_HOOKED			/* count deliveries have come back from the hook workers; no keys */
 } OutboxRingKind;
 
 typedef struct OutboxRing
@@ -56,6 +57,20 @@ typedef enum OutboxDispatcherState
 	OUTBOX_DISPATCHER_MISMATCH	/* library and SQL objects differ in version */
 } OutboxDispatcherState;
 
+/* A hook worker's place (hook_slot.h). */
+typedef struct OutboxHookSlot
+{
+	pid_t		pid;			/* 0: nobody there */
+	int			procno;
+	bool		failed;			/* whoever was there last did not leave of its own accord */
+	int32		handler_id;		/* whose on_settle function is running; 0: none */
+	int64		hook_id;		/* for this row of outbox.hook */
+	TimestampTz since;
+	int64		overran;		/* the row whose function could not be stopped; 0: none */
+} OutboxHookSlot;
+
+#define OUTBOX_HOOK_WORKERS 2
+
 typedef struct OutboxDatabase
 {
 	slock_t		mutex;
@@ -80,6 +95,10 @@ typedef struct OutboxDatabase
 
 	/* The extension was created or changed here: the launcher is to look.  Under mutex. */
 	bool		wanted;
+
+	/* Written by the hook workers that hold the places, under mutex; hooks_wanted by the dispatcher. */
+	OutboxHookSlot hooks[OUTBOX_HOOK_WORKERS];
+	bool		hooks_wanted;	/* some handler has an on_settle function */
 
 	/* The doorbell, under mutex: rung by committing backends, emptied by the dispatcher. */
 	int			nring;
