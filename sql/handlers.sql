@@ -34,7 +34,9 @@ SELECT name, kind, topics, url, timeout, connect_timeout, concurrency, rate_limi
 	header_names, signs, authorizes, creator = current_user AS mine, paused_at
 FROM outbox.handlers ORDER BY name \gx
 -- Everything at once.
-CREATE FUNCTION public.settled(text) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE ROLE regress_outbox_hook;
+CREATE FUNCTION public.settled(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
+ALTER FUNCTION public.settled OWNER TO regress_outbox_hook;
 SELECT outbox.create_handler('full', ARRAY['a', 'b.*', '*'], 'https://example.com:8443/hook?x=%20y',
 	timeout => '3 s', connect_timeout => '500 ms', concurrency => 7, rate_limit => 0.5, rate_burst => 3,
 	max_attempts => 3, backoff => ARRAY['1 s', '5 min']::interval[], backoff_base => '1 s', backoff_max => '1 min', jitter => 0,
@@ -42,7 +44,7 @@ SELECT outbox.create_handler('full', ARRAY['a', 'b.*', '*'], 'https://example.co
 	secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', authorization => 'Bearer token', batch_size => 100, batch_wait => '50 ms',
 	http_version => '2', unix_socket => '/run/app/socket', tls_ca_file => '/etc/ca.pem', tls_certificate_file => '/etc/c.pem', tls_key_file => '/etc/k.pem',
 	breaker_threshold => 5, breaker_wait => '1 s', breaker_wait_max => '2 s', disable_after => '1 day',
-	ordered => true, on_dead => 'block', on_settle => 'public.settled(text)') IS NOT NULL AS created;
+	ordered => true, on_dead => 'block', on_settle => 'public.settled(outbox.settlement)') IS NOT NULL AS created;
 SELECT to_jsonb(h) - '{id,created_at,creator}'::text[] AS full FROM outbox.handlers h WHERE name = 'full';
 SELECT kind, secret, expires_at FROM outbox.handler_secret ORDER BY kind;
 SELECT h.headers FROM outbox.handler h WHERE name = 'full';
@@ -104,7 +106,7 @@ SELECT pg_temp.try(format('headers => %L', jsonb_build_object('x', repeat('v', 4
 SELECT pg_temp.try(format('headers => %L', jsonb_build_object(repeat('x', 129), 'v')));
 -- Options that need a URL.
 SELECT o, pg_temp.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %s)', o)) FROM unnest(ARRAY['timeout => ''1 s''', 'concurrency => 1', 'headers => ''{"a": "b"}''',
-	'secret => ''whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw''', 'authorization => ''x''', 'on_settle => ''public.settled(text)''']) o;
+	'secret => ''whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw''', 'authorization => ''x''', 'on_settle => ''public.settled(outbox.settlement)''']) o;
 SELECT outbox.create_handler('x', '{t}', max_attempts => 2, backoff => '{1s}', jitter => 0.1, ordered => true, on_dead => 'block') IS NOT NULL AS created;
 SELECT outbox.drop_handler('x');
 -- Nothing is left of what was refused.
@@ -176,33 +178,34 @@ SELECT outbox._cancel_dropped();
 CREATE ROLE regress_outbox_admin;
 CREATE ROLE regress_outbox_other;
 GRANT EXECUTE ON FUNCTION outbox.create_handler, outbox.alter_handler, outbox.drop_handler, outbox.pause_handler TO regress_outbox_admin, regress_outbox_other;
-CREATE FUNCTION public.forbidden(text) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION public.forbidden(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
 REVOKE EXECUTE ON FUNCTION public.forbidden FROM PUBLIC;
 SET ROLE regress_outbox_admin;
-SELECT outbox.create_handler('mine', '{m}', 'https://example.com/', on_settle => 'public.settled(text)') IS NOT NULL AS created;
-SELECT pg_temp.try(o) FROM unnest(ARRAY['unix_socket => ''/a''', 'tls_ca_file => ''/a''', 'tls_certificate_file => ''/a''', 'tls_key_file => ''/a''', 'on_settle => ''public.forbidden(text)''']) o;
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.alter_handler(''mine'', reset => ''{tls_ca_file}'')', 'SELECT outbox.alter_handler(''renamed'', on_settle => ''public.settled(text)'')',
+SELECT outbox.create_handler('mine', '{m}', 'https://example.com/', on_settle => 'public.settled(outbox.settlement)') IS NOT NULL AS created;
+SELECT pg_temp.try(o) FROM unnest(ARRAY['unix_socket => ''/a''', 'tls_ca_file => ''/a''', 'tls_certificate_file => ''/a''', 'tls_key_file => ''/a''', 'on_settle => ''public.forbidden(outbox.settlement)''']) o;
+SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.alter_handler(''mine'', reset => ''{tls_ca_file}'')', 'SELECT outbox.alter_handler(''renamed'', on_settle => ''public.settled(outbox.settlement)'')',
 	'SELECT outbox.alter_handler(''renamed'', reset => ''{on_settle}'')',
 	'SELECT outbox._create_handler(''postgres'', ''{name}'', ''{x}'')', 'SELECT * FROM outbox.handler', 'SELECT * FROM outbox.handlers', 'SELECT * FROM outbox.handler_secret', 'SELECT outbox.resume_handler(''mine'')']) c;
 SELECT outbox.alter_handler('mine', reset => '{on_settle}');
-SELECT outbox.alter_handler('mine', on_settle => 'public.settled(text)');
+SELECT outbox.alter_handler('mine', on_settle => 'public.settled(outbox.settlement)');
 SELECT outbox.pause_handler('mine');
 SET ROLE regress_outbox_other;
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''mine'', on_settle => ''public.settled(text)'')');
+SELECT pg_temp.error_of('SELECT outbox.alter_handler(''mine'', on_settle => ''public.settled(outbox.settlement)'')');
 SELECT outbox.alter_handler('mine', timeout => '1 s');
 RESET ROLE;
 SELECT creator, on_settle, timeout, paused_by FROM outbox.handlers WHERE name = 'mine';
 -- The caller is whoever calls, not whoever logged in: a superuser who runs
 -- somebody's SECURITY DEFINER function lends it no rights.
-CREATE FUNCTION public.create_for_me() RETURNS int SECURITY DEFINER LANGUAGE sql AS $$ SELECT outbox.create_handler('lent', '{m}', 'https://example.com/', on_settle => 'public.settled(text)') $$;
+CREATE FUNCTION public.create_for_me() RETURNS int SECURITY DEFINER LANGUAGE sql AS $$ SELECT outbox.create_handler('lent', '{m}', 'https://example.com/', on_settle => 'public.settled(outbox.settlement)') $$;
 ALTER FUNCTION public.create_for_me() OWNER TO regress_outbox_other;
 SELECT public.create_for_me() IS NOT NULL AS created;
 SELECT creator FROM outbox.handlers WHERE name = 'lent';
 -- Names of functions do not depend on the search_path of who passes them.
 CREATE SCHEMA "Hook s";
-CREATE FUNCTION "Hook s"."On Settle"(text, jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION "Hook s"."On Settle"(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
+ALTER FUNCTION "Hook s"."On Settle" OWNER TO regress_outbox_hook;
 SET search_path = "Hook s";
-SELECT outbox.create_handler('elsewhere', '{m}', 'https://example.com/', on_settle => '"On Settle"(text,jsonb)') IS NOT NULL AS created;
+SELECT outbox.create_handler('elsewhere', '{m}', 'https://example.com/', on_settle => '"On Settle"(outbox.settlement)') IS NOT NULL AS created;
 RESET search_path;
 SELECT on_settle FROM outbox.handlers WHERE name = 'elsewhere';
 -- Read-only transactions.
@@ -211,8 +214,8 @@ SELECT pg_temp.error_of('SELECT outbox.pause_handler(''mine'')');
 COMMIT;
 
 DROP SCHEMA "Hook s" CASCADE;
-DROP FUNCTION public.create_for_me(), public.settled(text), public.forbidden(text);
+DROP FUNCTION public.create_for_me(), public.settled(outbox.settlement), public.forbidden(outbox.settlement);
 SELECT outbox.drop_handler(name) FROM outbox.handlers;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_admin, regress_outbox_other;
-DROP ROLE regress_outbox_admin, regress_outbox_other;
+DROP ROLE regress_outbox_admin, regress_outbox_other, regress_outbox_hook;
 TRUNCATE outbox.message, outbox.delivery;
