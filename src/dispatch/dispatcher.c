@@ -361,7 +361,7 @@ do_maintenance(TimestampTz now)
 			outbox_hook_handlers_changed();
 			succeed_work();
 		}
-		if (outbox_hook_recount_is_due(now) && !outbox_reload_is_gone())
+		if (outbox_hook_recount_is_due(now) && outbox_reload_is_known() && !outbox_reload_is_gone())
 		{
 			begin_work();
 			outbox_hook_recount(now);
