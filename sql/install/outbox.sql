@@ -1987,6 +1987,70 @@ WHERE (h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0) OR o.pending OPE
 COMMENT ON VIEW outbox.backlog IS
 'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead and cancelled. Reads no settled deliveries but those. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
 
+CREATE VIEW outbox.blocked_keys AS
+WITH RECURSIVE waiting_key AS (
+	-- From key to key in the index, however many deliveries each has.
+	(SELECT d.handler_id, d.key FROM outbox.delivery d
+	WHERE d.state < 3 AND d.key IS NOT NULL
+	ORDER BY d.handler_id, d.key LIMIT 1)
+	UNION ALL
+	SELECT n.handler_id, n.key
+	FROM waiting_key k
+	CROSS JOIN LATERAL (
+		SELECT d.handler_id, d.key FROM outbox.delivery d
+		WHERE d.state < 3 AND d.key IS NOT NULL AND ROW(d.handler_id, d.key) OPERATOR(pg_catalog.>) ROW(k.handler_id, k.key)
+		ORDER BY d.handler_id, d.key LIMIT 1) AS n
+), known_key AS (
+	SELECT k.handler_id, k.key FROM waiting_key k
+	UNION
+	SELECT h.id, d.key
+	FROM outbox.handler h
+	JOIN outbox.delivery d ON d.handler_id OPERATOR(pg_catalog.=) h.id
+	WHERE h.on_dead OPERATOR(pg_catalog.=) 'block' AND d.state IN (2, 4) AND d.state OPERATOR(pg_catalog.=) 4 AND d.key IS NOT NULL
+), head AS (
+	SELECT k.handler_id, k.key, b.message_id,
+		CASE WHEN b.state OPERATOR(pg_catalog.=) 0 THEN 'scheduled' ELSE ('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[b.state OPERATOR(pg_catalog.+) 1] END AS why
+	FROM known_key k
+	JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) k.handler_id
+	CROSS JOIN LATERAL (
+		-- Whichever of these comes first; what is leased goes before all.
+		(SELECT d.message_id, d.state, d.due_at, 0 AS place FROM outbox.delivery d
+		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key AND d.state IN (2, 4) AND d.state OPERATOR(pg_catalog.=) 2
+		ORDER BY d.message_id LIMIT 1)
+		UNION ALL
+		(SELECT d.message_id, d.state, d.due_at, 1 FROM outbox.delivery d
+		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key AND d.state < 3
+		ORDER BY d.message_id LIMIT 1)
+		UNION ALL
+		(SELECT d.message_id, d.state, d.due_at, 1 FROM outbox.delivery d
+		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key AND d.state IN (2, 4) AND d.state OPERATOR(pg_catalog.=) 4
+			AND h.on_dead OPERATOR(pg_catalog.=) 'block'
+		ORDER BY d.message_id LIMIT 1)
+		ORDER BY place, message_id LIMIT 1) AS b
+	WHERE h.dropped_at IS NULL
+		AND (b.state OPERATOR(pg_catalog.<>) 0 OR b.due_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
+)
+SELECT h.name AS handler, b.key, b.why,
+	(SELECT pg_catalog.count(*) FROM outbox.delivery d
+	WHERE d.handler_id OPERATOR(pg_catalog.=) b.handler_id AND d.key OPERATOR(pg_catalog.=) b.key AND d.state < 3
+		AND d.message_id OPERATOR(pg_catalog.<>) b.message_id) AS waiting,
+	m.staged_at AS waiting_since, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) m.staged_at AS waiting_age,
+	b.message_id AS head_id, d.attempts AS head_attempts, d.code AS head_code, d.error AS head_error,
+	CASE WHEN d.state < 3 THEN d.due_at END AS next_due_at, d.settled_at AS died_at, b.handler_id
+FROM head b
+JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) b.handler_id
+JOIN outbox.delivery d ON d.message_id OPERATOR(pg_catalog.=) b.message_id AND d.handler_id OPERATOR(pg_catalog.=) b.handler_id
+LEFT JOIN LATERAL (
+	SELECT f.message_id FROM outbox.delivery f
+	WHERE f.handler_id OPERATOR(pg_catalog.=) b.handler_id AND f.key OPERATOR(pg_catalog.=) b.key AND f.state < 3
+		AND f.message_id OPERATOR(pg_catalog.<>) b.message_id
+	ORDER BY f.message_id LIMIT 1) AS w ON true
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) w.message_id
+WHERE w.message_id IS NOT NULL OR b.why OPERATOR(pg_catalog.=) 'dead';
+COMMENT ON VIEW outbox.blocked_keys IS
+'Keys of ordered handlers whose next delivery cannot be tried now although others wait behind it: why (retrying, scheduled for later, leased, or dead where the handler blocks on that, with or without others behind), how many wait, since when the oldest of them does, the delivery that holds them up with its attempts and last outcome, when it is due next (a leased one: until when), and when it died.
+A dead one waits for outbox.requeue() or outbox.cancel(), or for on_dead => skip. Keys that are merely busy are not shown. Costs a few index lookups for each key with outstanding deliveries';
+
 CREATE VIEW outbox.attempts AS
 SELECT a.message_id, h.name AS handler, m.topic, a.attempt,
 	('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[a.outcome OPERATOR(pg_catalog.+) 1] AS outcome, a.finished_at, a.duration,
