@@ -12,11 +12,28 @@ package OrderChecker;
 use strict;
 use warnings;
 
+use Encode qw(decode_utf8);
 use Exporter 'import';
 use JSON::PP ();
 use Test::More;
 
-our @EXPORT = qw(check_order staged_order);
+our @EXPORT = qw(arrivals check_order staged_order);
+
+# [key, id] of each request that reached a receiver on a path and has a key,
+# in order of arrival.
+sub arrivals
+{
+	my ($receiver, $path) = @_;
+	my @arrivals;
+	foreach my $request ($receiver->requests($path))
+	{
+		my $key = $request->{headers}{'outbox-key'};
+		next unless defined $key;
+		$key =~ s/%([0-9A-Fa-f]{2})/chr hex $1/ge;
+		push @arrivals, [ decode_utf8($key), $request->{headers}{'webhook-id'} ];
+	}
+	return @arrivals;
+}
 
 # The messages of a handler's keys in stage order: key => [ids].
 sub staged_order

@@ -5,7 +5,6 @@ use strict;
 use warnings;
 use utf8;
 
-use Encode qw(decode_utf8);
 use HttpReceiver;
 use JSON::PP ();
 use OrderChecker;
@@ -17,17 +16,6 @@ use Test::More;
 my $receiver = HttpReceiver->start;
 # Nothing is found by chance: a rescan does not come while this runs.
 my $node = OutboxCluster->create('main', conf => 'outbox.rescan_interval = 1h');
-
-# [key, id] of each request on a path, in order of arrival.
-sub arrivals
-{
-	my $path = shift;
-	return map {
-		my $key = $_->{headers}{'outbox-key'};
-		$key =~ s/%([0-9A-Fa-f]{2})/chr hex $1/ge if defined $key;
-		defined $key ? [ decode_utf8($key), $_->{headers}{'webhook-id'} ] : ()
-	} $receiver->requests($path);
-}
 
 # The members n of the bodies that arrived on a path, in order of arrival.
 sub numbers
@@ -84,7 +72,7 @@ SQL
 $_->finish or die 'a producer failed' foreach @producers;
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'accounts' AND state <> 'delivered'", 0, 'concurrent producers: everything is delivered');
 my $order = staged_order($node, 'accounts');
-my $steps = check_order($order, [ arrivals('/accounts') ], 'concurrent producers: in order', back => 0);
+my $steps = check_order($order, [ arrivals($receiver, '/accounts') ], 'concurrent producers: in order', back => 0);
 is($steps->{next}, $node->sql('SELECT sum(n) FROM account'), 'as many as there were changes');
 cmp_ok($steps->{again}, '>', 50, 'with failures in between');
 is($receiver->most_of_a_key('/accounts'), 1, 'never two of one key in flight');
@@ -112,7 +100,7 @@ $receiver->wait_for_requests(@keys + 3, '/keys');
 is($receiver->in_flight('/keys'), @keys + 3, 'one of each key is in flight, and all without a key');
 $receiver->release('/keys');
 wait_for_handler('keys', 'delivered ' . 3 * (@keys + 1), 'keys of any text are delivered');
-check_order(staged_order($node, 'keys'), [ arrivals('/keys') ], 'and in order', back => 0);
+check_order(staged_order($node, 'keys'), [ arrivals($receiver, '/keys') ], 'and in order', back => 0);
 is($receiver->most_of_a_key('/keys'), 1, 'one at a time');
 
 # --- A head that fails blocks its key alone; dead, it is skipped.
@@ -253,7 +241,7 @@ $node->wait_for("SELECT in_flight FROM outbox.dispatchers WHERE database = 'post
 cmp_ok($receiver->count('/paused'), '<', 400, 'paused in the middle');
 $node->sql("SELECT outbox.resume_handler('paused')");
 wait_for_handler('paused', 'delivered 400');
-check_order(staged_order($node, 'paused'), [ arrivals('/paused') ], 'a pause in the middle', back => 0);
+check_order(staged_order($node, 'paused'), [ arrivals($receiver, '/paused') ], 'a pause in the middle', back => 0);
 is($receiver->most_of_a_key('/paused'), 1, 'one at a time');
 
 $node->stop;
