@@ -31,13 +31,23 @@
 /* Ids that are further ahead of the clock than this are reported. */
 #define MAX_ID_LEAD_MS (60 * 1000)
 
-static TimestampTz next_scan = DT_NOBEGIN;
+static TimestampTz last_scan = 0;	/* 0: there was none, or another one is asked for */
+static TimestampTz not_before = DT_NOBEGIN; /* a lock was in the way */
 static bool incomplete = false; /* orphans were left for the next one */
 
 void
 outbox_rescan_request(void)
 {
-	next_scan = DT_NOBEGIN;
+	last_scan = 0;
+}
+
+/* Worked out anew each time, so that a changed setting counts at once. */
+static TimestampTz
+next_scan(void)
+{
+	TimestampTz next = last_scan == 0 ? DT_NOBEGIN : last_scan + outbox_rescan_interval * INT64CONST(1000);
+
+	return Max(next, not_before);
 }
 
 bool
@@ -49,7 +59,7 @@ outbox_rescan_is_due(TimestampTz now)
 TimestampTz
 outbox_rescan_next(void)
 {
-	return Min(next_scan, outbox_tend_next());
+	return Min(next_scan(), outbox_tend_next());
 }
 
 /* Deliveries of a handler that no longer lives: a thousand at a time, skipping what is locked. */
@@ -99,7 +109,7 @@ scan_handlers(TimestampTz now)
 	check_id_clock();
 	if (!outbox_fetch_begin())
 	{
-		next_scan = now + LOCKED_RETRY_US;
+		not_before = now + LOCKED_RETRY_US;
 		return;
 	}
 	while (outbox_fetch_next_handler(handler_id, &handler_id))
@@ -118,13 +128,13 @@ scan_handlers(TimestampTz now)
 	foreach(lc, unknown)
 		cancel_orphans(lfirst_int(lc));
 	outbox_tend_begin(unknown);
-	next_scan = incomplete ? now : now + outbox_rescan_interval * INT64CONST(1000);
+	last_scan = incomplete ? 0 : now;
 }
 
 void
 outbox_rescan(TimestampTz now)
 {
-	if (next_scan <= now)
+	if (next_scan() <= now)
 		scan_handlers(now);
 	if (outbox_tend_next() <= now)
 		outbox_tend_slice(now);
