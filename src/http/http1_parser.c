@@ -97,39 +97,53 @@ count(Http1Parser *parser, size_t bytes)
 	return parser->header_bytes <= HTTP1_MAX_HEADERS;
 }
 
+/* The part of a line that is there, without its end. */
+typedef struct Line
+{
+	const char *data;
+	size_t		len;
+	bool		ended;			/* the end has come */
+} Line;
+
 /*
- * The part of a line that is there.  *line_len is what it holds without its
- * end, *ended whether the end has come.  A CR at the end of the input is
- * remembered: the next byte must be an LF.
+ * Take what is there of a line.  A CR at the end of the input is remembered:
+ * the next byte must be an LF.  False: the line is bad.
  */
-static Http1Result
-take_line(Reader *reader, const char **line, size_t *line_len, bool *ended)
+static bool
+take_line(Reader *reader, Line *line)
 {
 	Http1Parser *parser = reader->parser;
 	const char *start = reader->at;
 	size_t		available = reader->end - start;
 	const char *lf = memchr(start, '\n', available);
 	size_t		len = lf != NULL ? (size_t) (lf - start) : available;
-	const char *cr;
+	const char *cr = memchr(start, '\r', len);
 
-	*line = start;
-	*ended = lf != NULL;
 	reader->at = lf != NULL ? lf + 1 : reader->end;
-	if (parser->cr && len > 0)
-		return bad(reader, "a header of the answer holds a bare CR");
-	parser->cr = false;
-	cr = memchr(start, '\r', len);
-	if (cr != NULL)
+	if ((parser->cr && len > 0) || (cr != NULL && cr != start + len - 1))
 	{
-		if (cr != start + len - 1)
-			return bad(reader, "a header of the answer holds a bare CR");
-		len--;
-		parser->cr = lf == NULL;
+		bad(reader, "a header of the answer holds a bare CR");
+		return false;
 	}
+	parser->cr = cr != NULL && lf == NULL;
+	if (cr != NULL)
+		len--;
 	if (memchr(start, '\0', len) != NULL)
-		return bad(reader, "a header of the answer holds a NUL byte");
-	*line_len = len;
-	return HTTP1_MORE;
+	{
+		bad(reader, "a header of the answer holds a NUL byte");
+		return false;
+	}
+
+	/* The lines between chunks are part of the body, which may be of any length. */
+	if (parser->state != CHUNK_EXTENSION && !count(parser, reader->at - start))
+	{
+		bad(reader, too_many_headers);
+		return false;
+	}
+	line->data = start;
+	line->len = len;
+	line->ended = lf != NULL;
+	return true;
 }
 
 /*
@@ -177,16 +191,11 @@ static Http1Result
 read_reason(Reader *reader)
 {
 	Http1Parser *parser = reader->parser;
-	const char *start = reader->at;
-	const char *line;
-	size_t		len;
-	bool		ended;
+	Line		line;
 
-	if (take_line(reader, &line, &len, &ended) == HTTP1_BAD)
+	if (!take_line(reader, &line))
 		return HTTP1_BAD;
-	if (!count(parser, reader->at - start))
-		return bad(reader, too_many_headers);
-	if (ended)
+	if (line.ended)
 	{
 		parser->state = LINE;
 		parser->folds = false;
@@ -490,18 +499,13 @@ static Http1Result
 read_value(Reader *reader)
 {
 	Http1Parser *parser = reader->parser;
-	const char *start = reader->at;
-	const char *line;
-	size_t		len;
-	bool		ended;
+	Line		line;
 
-	if (take_line(reader, &line, &len, &ended) == HTTP1_BAD)
+	if (!take_line(reader, &line))
 		return HTTP1_BAD;
-	if (!count(parser, reader->at - start))
-		return bad(reader, too_many_headers);
 	if (parser->kind != ANY_HEADER)
-		keep_value(parser, line, len);
-	if (ended)
+		keep_value(parser, line.data, line.len);
+	if (line.ended)
 		parser->state = LINE;
 	return HTTP1_MORE;
 }
@@ -577,13 +581,11 @@ static Http1Result
 read_chunk_extension(Reader *reader)
 {
 	Http1Parser *parser = reader->parser;
-	const char *line;
-	size_t		len;
-	bool		ended;
+	Line		line;
 
-	if (take_line(reader, &line, &len, &ended) == HTTP1_BAD)
+	if (!take_line(reader, &line))
 		return HTTP1_BAD;
-	if (!ended)
+	if (!line.ended)
 		return HTTP1_MORE;
 	if (parser->left > 0)
 	{

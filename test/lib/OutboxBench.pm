@@ -16,7 +16,7 @@ use Test::More ();
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(bench_dir bench_cluster start_receiver stop_receiver receiver_counts
-  median ratio report runs option backlog drain enable drain_rate curl_rate
+  median ratio report runs option backlog drain enable drain_rate curl_rate transport_rate
   slice_rate dispatcher_memory dispatcher_cpu dispatcher_descriptors latencies fill_settled);
 
 sub bench_dir { return dirname(__FILE__) . '/../bench'; }
@@ -215,11 +215,20 @@ END
 }
 
 # Requests a second of the bare libcurl loop.
-sub curl_rate
+sub curl_rate { return _load_rate('curl_loop', @_); }
+
+# Requests a second of the same load through one transport, without a database.
+sub transport_rate
 {
-	my ($port, $n, $concurrency, $bytes) = @_;
-	my $out = qx(${\ bench_dir()}/curl_loop --url http://127.0.0.1:$port/ --requests $n --concurrency $concurrency --body-size $bytes);
-	return $out =~ /rate (\d+)/ ? $1 : die "curl_loop said: $out\n";
+	my ($transport, @load) = @_;
+	return _load_rate("transport_loop --transport $transport", @load);
+}
+
+sub _load_rate
+{
+	my ($command, $port, $n, $concurrency, $bytes) = @_;
+	my $out = qx(${\ bench_dir()}/$command --url http://127.0.0.1:$port/ --requests $n --concurrency $concurrency --body-size $bytes);
+	return $out =~ /rate (\d+)/ ? $1 : die "$command said: $out\n";
 }
 
 1;
