@@ -29,8 +29,8 @@
 #include "http/list.h"
 #include "http/sockets.h"
 
-/* Idle easy handles kept for a target, beyond which they are given back. */
-#define KEPT_TRANSFERS 64
+/* Idle easy handles kept for a target: as many as it may use at once, and at least so many. */
+#define KEPT_TRANSFERS 16
 
 /* Lines that keep libcurl from adding headers of its own. */
 static const char *const suppressed[] = {"Expect:", "Content-Type:", "Accept:"};
@@ -165,12 +165,13 @@ static void
 retire(CurlTransfer *transfer)
 {
 	CurlTarget *target = transfer->target;
+	int			kept = transfer->job.target->max_connections;
 
 	outbox_job_stop(&transfer->job);
 	outbox_deadline_clear(&deadlines, &transfer->deadline);
 	outbox_list_remove(&transfer->out);
 	transfer->exchange = NULL;
-	if (target->nidle >= KEPT_TRANSFERS)
+	if (target->nidle >= kept && target->nidle >= KEPT_TRANSFERS)
 	{
 		free_transfer(transfer);
 		return;
