@@ -186,7 +186,7 @@ visit_ready_lanes(TimestampTz now, bool collect)
 	while (sending && nagain < MAX_LANES_PER_READ && (lane = outbox_lane_next_ready()) != NULL)
 	{
 		outbox_send_lane(lane, now);
-		outbox_lane_wake_at(lane, lane->next_due);
+		outbox_lane_watch_clock(lane, now);
 		if (outbox_lane_wants_read(lane, now))
 		{
 			if (collect && nto_read < MAX_LANES_PER_READ)
@@ -280,12 +280,17 @@ succeed_work(void)
 	last_sqlstate = 0;
 }
 
-/* The lanes that wanted to read could not: they come again. */
+/*
+ * Lanes that wanted to read are looked at again, whether they could or not:
+ * what they have in memory may still wait for room, a bound may have stopped
+ * them before they met a row, and they have timers to set.
+ */
 static void
 put_back_readers(void)
 {
 	for (int i = 0; i < nto_read; i++)
 		outbox_lane_ready(to_read[i]);
+	nto_read = 0;
 }
 
 /* On ordered lanes: what has just been settled may let the next of its key go. */
@@ -337,10 +342,7 @@ settle_and_read(bool settle, TimestampTz now)
 	}
 	outbox_fetch_finish();
 	if (locked)
-	{
 		work_paused_until = now + LOCKED_PAUSE_US;
-		put_back_readers();
-	}
 }
 
 /* Handlers that changed and the periodic look at everything.  Never raises. */
@@ -390,9 +392,7 @@ do_database_work(TimestampTz now)
 {
 	bool		settle = settlement_is_due(now);
 
-	if (now < work_paused_until)
-		put_back_readers();
-	else if (settle || nto_read > 0)
+	if (now >= work_paused_until && (settle || nto_read > 0))
 	{
 		PG_TRY();
 		{
@@ -405,7 +405,7 @@ do_database_work(TimestampTz now)
 		}
 		PG_END_TRY();
 	}
-	nto_read = 0;
+	put_back_readers();
 }
 
 static TimestampTz

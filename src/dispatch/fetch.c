@@ -487,15 +487,15 @@ save_lane(OutboxLane *lane)
 
 /* A slice of a rescan: bounded in entries, and then the lane has peace for a while. */
 static ReadEnd
-read_rescan_slice(OutboxLane *lane, OutboxSpan *span, OutboxReadBounds *bounds, TimestampTz now)
+read_rescan_slice(OutboxLane *lane, OutboxSpan *span, OutboxReadBounds *bounds, TimestampTz now,
+				  TimestampTz *future)
 {
 	OutboxReadBounds slice = *bounds;
-	TimestampTz future;
 	TimestampTz begin = GetCurrentTimestamp();
 	ReadEnd		end;
 
 	slice.entries = MAX_RESCAN_ENTRIES;
-	end = read_range(lane, &span->at, &span->after, &span->hi, &slice, now, &future);
+	end = read_range(lane, &span->at, &span->after, &span->hi, &slice, now, future);
 	bounds->rows = slice.rows;
 	bounds->bytes = slice.bytes;
 	lane->rescan_after = now + (GetCurrentTimestamp() - begin) * RESCAN_DUTY;
@@ -514,13 +514,13 @@ read_spans(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 		TimestampTz future = DT_NOEND;
 		ReadEnd		end;
 
-		if (span->rescan && lane->rescan_after > now)
+		if (outbox_lane_span_time(lane, span) > now)
 		{
 			i++;
 			continue;
 		}
 		if (span->rescan)
-			end = read_rescan_slice(lane, span, bounds, now);
+			end = read_rescan_slice(lane, span, bounds, now, &future);
 		else
 			end = read_range(lane, &span->at, &span->after, &span->hi, bounds, now, &future);
 
@@ -531,9 +531,13 @@ read_spans(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 			i++;
 			continue;
 		}
-		/* After the clock stepped back, a key behind the position can be in the future. */
+		/* Reading forward would not meet it, so the span waits for it. */
 		if (end == READ_FUTURE)
-			lane->next_due = Min(lane->next_due, future);
+		{
+			span->not_before = future;
+			i++;
+			continue;
+		}
 		memmove(span, span + 1, sizeof(OutboxSpan) * (lane->nspans - i - 1));
 		lane->nspans--;
 	}
@@ -546,9 +550,9 @@ read_forward(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 	bool		after = true;
 	TimestampTz future = DT_NOEND;
 
-	if (!lane->more && lane->next_due > now)
+	outbox_lane_watch_clock(lane, now);
+	if (!lane->more)
 		return;
-	lane->more = true;
 	if (read_range(lane, &lane->position, &after, NULL, bounds, now, &future) != READ_ENOUGH)
 	{
 		lane->more = false;
@@ -575,13 +579,6 @@ outbox_fetch_lane(OutboxLane *lane, TimestampTz now)
 	outbox_probe_wanted(lane, &bounds, now);
 	if (read_spans(lane, &bounds, now))
 		read_forward(lane, &bounds, now);
-
-	outbox_lane_wake_at(lane, lane->next_due);
-	for (int i = 0; i < lane->nspans; i++)
-	{
-		if (lane->spans[i].rescan)
-			outbox_lane_wake_at(lane, lane->rescan_after);
-	}
 }
 
 void

@@ -168,7 +168,7 @@ add_span(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi, bool rescan
 
 	if (lane->nspans < OUTBOX_MAX_SPANS)
 	{
-		lane->spans[lane->nspans++] = (OutboxSpan) {*lo, false, *hi, rescan};
+		lane->spans[lane->nspans++] = (OutboxSpan) {*lo, false, *hi, rescan, DT_NOBEGIN};
 		return;
 	}
 	span = &lane->spans[OUTBOX_MAX_SPANS - 1];
@@ -180,6 +180,7 @@ add_span(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi, bool rescan
 	if (outbox_key_cmp(hi, &span->hi) > 0)
 		span->hi = *hi;
 	span->rescan = span->rescan && rescan;
+	span->not_before = DT_NOBEGIN;
 }
 
 void
@@ -231,7 +232,12 @@ outbox_lane_rewind(OutboxLane *lane, TimestampTz from)
 static void
 rewind_one(OutboxLane *lane, void *arg)
 {
-	outbox_lane_rewind(lane, *(TimestampTz *) arg);
+	OutboxKey	lo = {*(TimestampTz *) arg};
+	OutboxKey	hi = {DT_NOEND};
+
+	/* It may be that copies in memory are stale. */
+	outbox_lane_forget_queued(lane, &lo, &hi);
+	outbox_lane_rewind(lane, lo.due_at);
 	if (lane->order)
 	{
 		/* What was lost may have been that the head of a key has gone. */
@@ -253,6 +259,7 @@ outbox_lane_rescan(OutboxLane *lane)
 
 	if (lane->order)
 		outbox_order_forget_blocked(lane->order);
+	outbox_lane_ready(lane);
 	/* A rescan that has not ended yet need not begin again. */
 	for (int i = 0; i < lane->nspans; i++)
 	{
@@ -262,7 +269,6 @@ outbox_lane_rescan(OutboxLane *lane)
 	lane->more = true;
 	if (outbox_key_cmp(&lo, &lane->position) < 0)
 		add_span(lane, &lo, &lane->position, true);
-	outbox_lane_ready(lane);
 }
 
 /* How many deliveries the lane holds when it has read as far ahead as it should. */
@@ -274,16 +280,41 @@ capacity(const OutboxLane *lane)
 	return Max(lane->target, Min(batches, Max(lane->handler->batch_size, MAX_QUEUED_IN_BATCHES)));
 }
 
+TimestampTz
+outbox_lane_span_time(const OutboxLane *lane, const OutboxSpan *span)
+{
+	return span->rescan ? Max(span->not_before, lane->rescan_after) : span->not_before;
+}
+
 /* True if one of the lane's spans may be read now. */
 static bool
 has_readable_span(const OutboxLane *lane, TimestampTz now)
 {
 	for (int i = 0; i < lane->nspans; i++)
 	{
-		if (!lane->spans[i].rescan || lane->rescan_after <= now)
+		if (outbox_lane_span_time(lane, &lane->spans[i]) <= now)
 			return true;
 	}
 	return false;
+}
+
+void
+outbox_lane_watch_clock(OutboxLane *lane, TimestampTz now)
+{
+	/* A time that has passed must not be waited for again: the lane may be unable to read just now. */
+	if (lane->next_due <= now)
+	{
+		lane->more = true;
+		lane->next_due = DT_NOEND;
+	}
+	outbox_lane_wake_at(lane, lane->next_due);
+	for (int i = 0; i < lane->nspans; i++)
+	{
+		TimestampTz when = outbox_lane_span_time(lane, &lane->spans[i]);
+
+		if (when > now)
+			outbox_lane_wake_at(lane, when);
+	}
 }
 
 bool

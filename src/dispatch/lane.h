@@ -102,6 +102,7 @@ typedef struct OutboxSpan
 	bool		after;			/* at itself has been read */
 	OutboxKey	hi;				/* the last key, included */
 	bool		rescan;			/* nobody rang for it: read it in small slices */
+	TimestampTz not_before;		/* after the clock stepped back, at can be in the future */
 } OutboxSpan;
 
 typedef struct OutboxLane
@@ -174,11 +175,17 @@ extern void outbox_lane_expect(OutboxLane *lane, TimestampTz due_at, const pg_uu
 extern void outbox_lane_rewind(OutboxLane *lane, TimestampTz from);
 extern void outbox_lane_rescan(OutboxLane *lane);
 
-/* Keys from this due time on did not fit into the doorbell: every lane reads them again. */
+/* Strokes for keys from this due time on did not fit into the doorbell: every lane reads them again. */
 extern void outbox_lanes_rewind(TimestampTz from);
 
 /* True if reading could bring rows to send now. */
 extern bool outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now);
+
+/* Called at each look at the lane: notes what has fallen due and sets the lane's timer for what will. */
+extern void outbox_lane_watch_clock(OutboxLane *lane, TimestampTz now);
+
+/* When a span may be read. */
+extern TimestampTz outbox_lane_span_time(const OutboxLane *lane, const OutboxSpan *span);
 
 /* How many more rows the lane would like to hold. */
 extern int	outbox_lane_room(const OutboxLane *lane);
