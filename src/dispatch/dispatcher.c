@@ -601,8 +601,11 @@ check_installation(void)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	outbox_pin_settling(LOCK_TIMEOUT);
+	outbox_apply_database_settings();
+	outbox_pin_settling(LOCK_TIMEOUT);
 	outbox_installation_read(&installation);
-	outbox_slot_name(get_database_name(MyDatabaseId));
+	if (installation.installed)
+		outbox_slot_name(get_database_name(MyDatabaseId));
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	outbox_work_end();

@@ -235,7 +235,7 @@ ring_launcher(OutboxDatabase *db)
 	{
 		SpinLockAcquire(&db->mutex);
 		if (db->dboid == MyDatabaseId)
-			db->wanted = noted = true;
+			db->wanted = db->installed = noted = true;
 		SpinLockRelease(&db->mutex);
 	}
 	if (!noted)

@@ -13,11 +13,15 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_db_role_setting.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "common/session.h"
 #include "dispatch/settings.h"
 #include "guc.h"
 
@@ -89,13 +93,107 @@ outbox_pin_settling(const char *lock_timeout)
 	outbox_pin("synchronous_commit", settle_synchronous_commit_name());
 }
 
-void
-outbox_apply_database_settings(void)
+/* Names of our settings that were set for the database or the role at some time. */
+static List *ever_set = NIL;
+
+static OutboxPlan names_plan = {
+	.sql = "SELECT DISTINCT pg_catalog.lower(pg_catalog.split_part(c, '=', 1)) "
+	"FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c "
+	"WHERE s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, $1]) "
+	"AND s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, $2]) "
+	"AND pg_catalog.starts_with(pg_catalog.lower(c), 'outbox.')",
+	.nargs = 2,
+	.argtypes = {OIDOID, OIDOID},
+};
+
+/* What the configuration files say of a setting, or its built-in value. */
+static OutboxPlan value_plan = {
+	.sql = "SELECT COALESCE((SELECT f.setting FROM pg_catalog.pg_file_settings f "
+	" WHERE pg_catalog.lower(f.name) OPERATOR(pg_catalog.=) $1 AND f.error IS NULL "
+	" ORDER BY f.seqno DESC LIMIT 1), g.boot_val, '') "
+	"FROM pg_catalog.pg_settings g WHERE g.name OPERATOR(pg_catalog.=) $1",
+	.nargs = 1,
+	.argtypes = {TEXTOID},
+};
+
+static bool
+contains(List *names, const char *name)
 {
+	ListCell   *lc;
+
+	foreach(lc, names)
+	{
+		if (strcmp(lfirst(lc), name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Names of our settings that are set for the database or the role now. */
+static List *
+names_set(void)
+{
+	Datum		values[2] = {ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(GetSessionUserId())};
+	uint64		n = outbox_execute(&names_plan, values, NULL, true, 0, SPI_OK_SELECT);
+	List	   *names = NIL;
+
+	for (uint64 i = 0; i < n; i++)
+		names = lappend(names, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	return names;
+}
+
+/*
+ * A setting that was taken back: a reload does not touch it, because a value
+ * of the database outranks one of the files.
+ */
+static void
+fall_back(const char *name)
+{
+	Datum		values[1] = {CStringGetTextDatum(name)};
+
+	if (outbox_execute(&value_plan, values, NULL, true, 1, SPI_OK_SELECT) == 1)
+		SetConfigOption(name, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1),
+						PGC_SUSET, PGC_S_DATABASE);
+}
+
+/* The same rows in the same order as at the start of a session. */
+static void
+apply_settings(void)
+{
+	Oid			role = GetSessionUserId();
 	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
 
+	ApplySetting(snapshot, MyDatabaseId, role, rel, PGC_S_DATABASE_USER);
+	ApplySetting(snapshot, InvalidOid, role, rel, PGC_S_USER);
 	ApplySetting(snapshot, MyDatabaseId, InvalidOid, rel, PGC_S_DATABASE);
+	ApplySetting(snapshot, InvalidOid, InvalidOid, rel, PGC_S_GLOBAL);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
+}
+
+void
+outbox_apply_database_settings(void)
+{
+	List	   *now_set;
+	ListCell   *lc;
+	MemoryContext oldcontext;
+
+	SPI_connect();
+	now_set = names_set();
+	foreach(lc, ever_set)
+	{
+		if (!contains(now_set, lfirst(lc)))
+			fall_back(lfirst(lc));
+	}
+	apply_settings();
+
+	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+	foreach(lc, now_set)
+	{
+		if (!contains(ever_set, lfirst(lc)))
+			ever_set = lappend(ever_set, pstrdup(lfirst(lc)));
+	}
+	MemoryContextSwitchTo(oldcontext);
+	SPI_finish();
 }

@@ -29,7 +29,11 @@ extern void outbox_pin_settings(void);
  */
 extern void outbox_pin_settling(const char *lock_timeout);
 
-/* Settings of this database may have changed with ALTER DATABASE ... SET; in a transaction, before pinning. */
+/*
+ * Take up what ALTER DATABASE and ALTER ROLE have set and reset since the
+ * last call, as a new session would.  In a transaction with a snapshot, at
+ * start and after each reload of the configuration, and before pinning.
+ */
 extern void outbox_apply_database_settings(void);
 
 #endif							/* OUTBOX_SETTINGS_H */

@@ -84,6 +84,7 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	db->last_error[0] = '\0';
 	memset(db->barred_by, 0, sizeof(db->barred_by));
 	db->wanted = false;
+	db->installed = false;
 	db->nring = 0;
 	db->overflow = false;
 	db->rescan = false;

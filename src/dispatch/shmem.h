@@ -100,6 +100,9 @@ typedef struct OutboxDatabase
 	OutboxHookSlot hooks[OUTBOX_HOOK_WORKERS];
 	bool		hooks_wanted;	/* some handler has an on_settle function */
 
+	/* There is an outbox here, as far as anybody knows: show it.  Under mutex. */
+	bool		installed;
+
 	/* The doorbell, under mutex: rung by committing backends, emptied by the dispatcher. */
 	int			nring;
 	OutboxRing	ring[OUTBOX_RING_SIZE];

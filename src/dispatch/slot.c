@@ -34,6 +34,8 @@ leave_slot(int code, Datum arg)
 	slot->procno = -1;
 	slot->in_flight = 0;
 	slot->state = leave_state;
+	if (leave_state == OUTBOX_DISPATCHER_STOPPED)
+		slot->installed = false;
 	slot->since = now;
 	SpinLockRelease(&slot->mutex);
 	outbox_wake_launcher(false);
@@ -112,6 +114,9 @@ void
 outbox_slot_name(const char *database)
 {
 	strlcpy(database_name, database, sizeof(database_name));
+	SpinLockAcquire(&slot->mutex);
+	slot->installed = true;
+	SpinLockRelease(&slot->mutex);
 }
 
 /* One line for each change of state, for whoever reads only the log. */

@@ -19,7 +19,7 @@
  */
 extern OutboxDatabase *outbox_slot_take(Oid dboid);
 
-/* What the database is called in messages of this process. */
+/* The extension is here: show the slot.  database is what it is called in messages of this process. */
 extern void outbox_slot_name(const char *database);
 
 /* Say what the dispatcher does, in the log too when that has changed; text (or NULL) becomes last_error. */

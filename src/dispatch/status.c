@@ -59,7 +59,7 @@ put_text(Datum *value, bool *isnull, const char *text)
 		*value = CStringGetTextDatum(text);
 }
 
-/* The row of one slot.  False for a slot that is free or whose database is gone. */
+/* The row of one slot.  False for one that is free, or whose database is gone or has no outbox. */
 static bool
 describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 {
@@ -72,7 +72,7 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	char	   *name;
 
 	SpinLockAcquire(&slot->mutex);
-	dboid = slot->dboid;
+	dboid = slot->installed ? slot->dboid : InvalidOid;
 	pid = slot->pid;
 	state = slot->state;
 	in_flight = slot->in_flight;
