@@ -37,6 +37,9 @@ at_transaction_end(XactEvent event, void *arg)
 {
 	switch (event)
 	{
+		case XACT_EVENT_PRE_COMMIT:
+			outbox_doorbell_before_commit();
+			break;
 		case XACT_EVENT_COMMIT:
 			outbox_consume_at_commit();
 			outbox_doorbell_at_commit();

@@ -280,6 +280,15 @@ forget_notes(void)
 }
 
 void
+outbox_doorbell_before_commit(void)
+{
+	if (note_launcher && outbox_shared == NULL)
+		ereport(NOTICE,
+				(errmsg("outbox is not preloaded: messages can be staged and claimed, but nothing is pushed"),
+				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+}
+
+void
 outbox_doorbell_at_commit(void)
 {
 	OutboxDatabase *db;
@@ -395,10 +404,6 @@ outbox_sql_ring_rescan(PG_FUNCTION_ARGS)
 Datum
 outbox_sql_ring_launcher(PG_FUNCTION_ARGS)
 {
-	if (outbox_shared == NULL)
-		ereport(NOTICE,
-				(errmsg("outbox is not preloaded: messages can be staged and claimed, but nothing is pushed"),
-				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
 	outbox_doorbell_note_launcher();
 	PG_RETURN_VOID();
 }

@@ -42,6 +42,13 @@ extern void outbox_doorbell_note_launcher(void);
 /* The dispatcher should look at everything once (COMMIT PREPARED, bulk operator functions). */
 extern void outbox_doorbell_note_rescan(void);
 
+/*
+ * Called by the library's transaction callback while the transaction still
+ * runs: tells whoever created the extension if there is nobody to ring for.
+ * CREATE EXTENSION silences notices of its script, so it comes this late.
+ */
+extern void outbox_doorbell_before_commit(void);
+
 /* Called by the library's transaction callback: ring, or forget.  Never fails. */
 extern void outbox_doorbell_at_commit(void);
 extern void outbox_doorbell_at_abort(void);

@@ -179,6 +179,7 @@ outbox_apply_database_settings(void)
 	ListCell   *lc;
 	MemoryContext oldcontext;
 
+	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	now_set = names_set();
 	foreach(lc, ever_set)
@@ -196,4 +197,5 @@ outbox_apply_database_settings(void)
 	}
 	MemoryContextSwitchTo(oldcontext);
 	SPI_finish();
+	PopActiveSnapshot();
 }

@@ -31,7 +31,7 @@ extern void outbox_pin_settling(const char *lock_timeout);
 
 /*
  * Take up what ALTER DATABASE and ALTER ROLE have set and reset since the
- * last call, as a new session would.  In a transaction with a snapshot, at
+ * last call, as a new session would.  In a transaction, at
  * start and after each reload of the configuration, and before pinning.
  */
 extern void outbox_apply_database_settings(void);
