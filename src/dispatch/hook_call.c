@@ -193,11 +193,19 @@ execute(const char *statement, Oid type, Datum argument, int expected)
 		elog(ERROR, "unexpected result of \"%s\": %s", statement, SPI_result_code_string(rc));
 }
 
-/* All of a call that can fail because of the function. */
+/*
+ * All of a call that can fail because of the function.
+ *
+ * Nothing of it may be left for the end of the transaction, which comes with
+ * the worker's own rights.  So deferrable constraints are checked at once,
+ * and a function that defers them again gets PostgreSQL's error: within a
+ * security-restricted operation no trigger can be deferred.
+ */
 static void
-call_as_creator(const OutboxHookCall *call, Oid *role)
+call_as_creator(const OutboxHookCall *call)
 {
-	char	   *statement = call_statement(call, role);
+	Oid			role;
+	char	   *statement = call_statement(call, &role);
 	Oid			type;
 	Datum		argument = make_argument(call, &type);
 	OutboxSecurity own;
@@ -205,11 +213,11 @@ call_as_creator(const OutboxHookCall *call, Oid *role)
 
 	set_settings();
 	GetUserIdAndSecContext(&own.user, &own.context);
-	SetUserIdAndSecContext(*role, own.context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	SetUserIdAndSecContext(role, own.context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 
 	start_timers();
-	execute(statement, type, argument, SPI_OK_SELECT);
 	execute("SET CONSTRAINTS ALL IMMEDIATE", InvalidOid, (Datum) 0, SPI_OK_UTILITY);
+	execute(statement, type, argument, SPI_OK_SELECT);
 	stop_timers();
 	/* One that fired at the last moment still counts. */
 	CHECK_FOR_INTERRUPTS();
@@ -236,7 +244,7 @@ describe_error(const ErrorData *edata)
 }
 
 char *
-outbox_hook_call(const OutboxHookCall *call, Oid *role)
+outbox_hook_call(const OutboxHookCall *call)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -246,7 +254,7 @@ outbox_hook_call(const OutboxHookCall *call, Oid *role)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		call_as_creator(call, role);
+		call_as_creator(call);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -271,36 +279,9 @@ outbox_hook_call(const OutboxHookCall *call, Oid *role)
 	return failure;
 }
 
-/*
- * SET CONSTRAINTS runs what was deferred, but a trigger can defer anew.
- * PostgreSQL before 18 runs that at commit as whoever is the user then, so
- * the function's role has to be.
- */
-void
-outbox_hook_commit(Oid role)
-{
-	OutboxSecurity own;
-
-	GetUserIdAndSecContext(&own.user, &own.context);
-	SetUserIdAndSecContext(role, own.context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-	start_timers();
-	PG_TRY();
-	{
-		CommitTransactionCommand();
-	}
-	PG_FINALLY();
-	{
-		stop_timers();
-	}
-	PG_END_TRY();
-	SetUserIdAndSecContext(own.user, own.context);
-}
-
 void
 outbox_hook_clean_up(void)
 {
-	/* What a trigger has set during the commit would stay. */
-	ResetAllOptions();
-	/* Advisory locks of the session. */
+	/* Advisory locks of the session outlive even a rollback. */
 	LockReleaseSession(USER_LOCKMETHOD);
 }

@@ -7,8 +7,8 @@
  * It runs as the role that created the handler, never as a superuser, inside
  * a security-restricted operation: it cannot change roles, create temporary
  * objects or leave anything behind in the session.  Settings it changes are
- * put back, deferred constraints are checked while it still counts, and
- * timers end it when it takes too long.
+ * put back, deferrable constraints are checked at once, and timers end it
+ * when it takes too long.
  *
  * Process: a hook worker, in a transaction.
  *
@@ -36,18 +36,11 @@ extern void outbox_hook_call_init(void);
 
 /*
  * Run the function in a subtransaction.  Returns NULL if it succeeded: what
- * it wrote is now part of the transaction, and role is the one it ran as.
- * Otherwise nothing of it is left, and the result says why, in the current
- * memory context.  Must be connected to SPI.
+ * it wrote is now part of the transaction.  Otherwise nothing of it is left,
+ * and the result says why, in the current memory context.  Must be connected
+ * to SPI.
  */
-extern char *outbox_hook_call(const OutboxHookCall *call, Oid *role);
-
-/*
- * Commit the transaction that a function has taken part in.  Whatever it
- * has managed to put off until now still runs as that role, under timers,
- * and may raise: then nothing has been committed.
- */
-extern void outbox_hook_commit(Oid role);
+extern char *outbox_hook_call(const OutboxHookCall *call);
 
 /* Outside a transaction: take back what a function may have left in the session. */
 extern void outbox_hook_clean_up(void);

@@ -101,8 +101,6 @@ typedef struct HandOver
 	int32		handler_id;
 	int32		attempt;
 	TimestampTz now;
-	bool		called;			/* the function, with success or not */
-	Oid			role;			/* whose rights it had, if what it wrote is there; else InvalidOid */
 
 	/* the transition */
 	OutboxVerdict verdict;
@@ -273,17 +271,12 @@ static char *
 run_function(HandOver *h)
 {
 	OutboxHookCall call;
-	char	   *failure;
 
 	fill_call(h, &call);
 	if (call.function == NULL)
 		return NULL;
 	report_call(h);
-	h->called = true;
-	failure = outbox_hook_call(&call, &h->role);
-	if (failure != NULL)
-		h->role = InvalidOid;
-	return failure;
+	return outbox_hook_call(&call);
 }
 
 /* The attempt has failed, whatever the receiver said. */
@@ -466,52 +459,12 @@ ring_back(const HandOver *h)
 	outbox_doorbell_ring_now(outbox_my_database(), &ring);
 }
 
-/* Disk full and the like end by themselves or by an operator's hand: no fault of the function. */
-static bool
-is_nobodys_fault(int sqlstate)
-{
-	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_INSUFFICIENT_RESOURCES || sqlstate == ERRCODE_IO_ERROR;
-}
-
-/*
- * Commit what a function has taken part in.  Returns why that failed, in
- * context, or NULL; what is not the function's fault is raised.
- */
-static char *
-commit_with_function(Oid role, MemoryContext context)
-{
-	char	   *volatile failure = NULL;
-
-	PG_TRY();
-	{
-		outbox_hook_commit(role);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		if (is_nobodys_fault(edata->sqlerrcode))
-			PG_RE_THROW();
-		HOLD_INTERRUPTS();
-		AbortCurrentTransaction();
-		FlushErrorState();
-		RESUME_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		failure = psprintf("commit failed: %s", edata->message);
-	}
-	PG_END_TRY();
-	return failure;
-}
-
 OutboxHookResult
 outbox_hook_settle(int64 hook_id, const char *give_up)
 {
 	MemoryContext context = CurrentMemoryContext;
 	HandOver	h = {.hook_id = hook_id};
 	OutboxHookResult result;
-	char	   *failure = NULL;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -521,17 +474,11 @@ outbox_hook_settle(int64 hook_id, const char *give_up)
 	result = settle_in_transaction(&h, give_up);
 	SPI_finish();
 	PopActiveSnapshot();
-	if (OidIsValid(h.role))
-		failure = commit_with_function(h.role, context);
-	else
-		CommitTransactionCommand();
+	CommitTransactionCommand();
 
 	MemoryContextSwitchTo(context);
 	outbox_hook_slot_end();
-	if (h.called)
-		outbox_hook_clean_up();
-	if (failure != NULL)
-		return outbox_hook_settle(hook_id, failure);
+	outbox_hook_clean_up();
 	if (result == OUTBOX_HOOK_DONE)
 		ring_back(&h);
 	return result;
