@@ -16,6 +16,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -128,6 +129,34 @@ static void
 unpin_plans(int nestlevel)
 {
 	AtEOXact_GUC(false, nestlevel);
+}
+
+/*
+ * Lock what the transaction will touch, or nothing: who locks one table and
+ * waits for another is in the way of DROP EXTENSION and its like.  False if
+ * somebody holds one of them, or they are gone.
+ */
+static bool
+lock_tables(void)
+{
+	static const struct
+	{
+		const char *name;
+		LOCKMODE	mode;
+	}			tables[] =
+	{
+		{"hook", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"attempt", RowExclusiveLock},
+		{"handler", AccessShareLock}, {"message", AccessShareLock}
+	};
+
+	for (int i = 0; i < lengthof(tables); i++)
+	{
+		Oid			relid = outbox_relation_oid(tables[i].name, true);
+
+		if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, tables[i].mode))
+			return false;
+	}
+	return true;
 }
 
 static Datum
@@ -426,6 +455,8 @@ settle_in_transaction(HandOver *h, const char *give_up)
 {
 	const char *failure = give_up;
 
+	if (!lock_tables())
+		return OUTBOX_HOOK_HELD;
 	if (!load(h))
 		return OUTBOX_HOOK_GONE;
 	/* Those who change deliveries do not look at the hand-over: its end needs no more than this. */
@@ -495,13 +526,15 @@ outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id))
 {
 	Datum		values[1] = {Int64GetDatum(*after)};
 	int			nestlevel;
-	uint64		n;
+	uint64		n = 0;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	nestlevel = pin_plans();
-	n = outbox_execute(&read_plan, values, NULL, true, 0, SPI_OK_SELECT);
+	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
+	if (OidIsValid(outbox_relation_oid("hook", true)))
+		n = outbox_execute(&read_plan, values, NULL, true, 0, SPI_OK_SELECT);
 	unpin_plans(nestlevel);
 	for (uint64 i = 0; i < n; i++)
 	{
