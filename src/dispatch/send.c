@@ -176,14 +176,14 @@ write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 }
 
 /*
- * The same, but an error comes back as its message (NULL: none).  What can
- * fail here touches memory only, so no transaction is needed to recover.
+ * The same, but an error comes back as data (NULL: none).  What can fail
+ * here touches memory only, so no transaction is needed to recover.
  */
-static char *
+static ErrorData *
 try_write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 {
 	MemoryContext oldcontext = CurrentMemoryContext;
-	char	   *volatile failure = NULL;
+	ErrorData  *volatile failure = NULL;
 
 	PG_TRY();
 	{
@@ -192,7 +192,7 @@ try_write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 	PG_CATCH();
 	{
 		MemoryContextSwitchTo(oldcontext);
-		failure = CopyErrorData()->message;
+		failure = CopyErrorData();
 		FlushErrorState();
 	}
 	PG_END_TRY();
@@ -202,26 +202,31 @@ try_write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 /*
  * A message that cannot be written (a character that UTF-8 does not have)
  * can never be sent: it becomes a dead letter, and those that were to share
- * its request go back to the front of the queue.
+ * its request go back to the front of the queue.  So does everything when it
+ * was only that memory has run out.  Returns how many became dead letters.
  */
-static void
+static int
 bury_unwritable(Outgoing *request)
 {
+	int			buried = 0;
+
 	for (int i = request->n - 1; i >= 0; i--)
 	{
 		OutboxDelivery *delivery = request->deliveries[i];
-		char	   *failure = try_write_request(request, &delivery, 1);
+		ErrorData  *failure = try_write_request(request, &delivery, 1);
 
-		if (failure == NULL)
+		if (failure == NULL || failure->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
 		{
 			outbox_lane_requeue(request->lane, delivery);
 			continue;
 		}
 		delivery->verdict.state = OUTBOX_DEAD;
 		strlcpy(delivery->verdict.code, "unreadable", sizeof(delivery->verdict.code));
-		delivery->error = MemoryContextStrdup(requests_context, failure);
+		delivery->error = MemoryContextStrdup(requests_context, failure->message);
 		outbox_outcome_add(delivery);
+		buried++;
 	}
+	return buried;
 }
 
 /* The request is over: give everything but its deliveries back. */
@@ -237,20 +242,50 @@ free_request(Outgoing *request)
 	free_handler_if_unused(handler);
 }
 
-/* Nothing left this machine: the deliveries go back to the front of their queue, no attempt spent. */
+/* Nothing left this machine.  Its deliveries are back in their queue; the lane tries again a little later. */
 static void
-take_back(Outgoing *request)
+free_unsent(Outgoing *request)
 {
 	OutboxLane *lane = request->lane;
 	TimestampTz now = GetCurrentTimestamp();
 
-	for (int i = request->n - 1; i >= 0; i--)
-		outbox_lane_requeue(lane, request->deliveries[i]);
 	outbox_breaker_not_sent(&lane->breaker, now);
 	lane->hold_until = Max(lane->hold_until, now + NOT_SENT_WAIT_US);
 	outbox_lane_wake_at(lane, lane->hold_until);
 	free_request(request);
 	outbox_lane_ready(lane);
+}
+
+/* The transport could not send it: the deliveries go back to the front of their queue, no attempt spent. */
+static void
+take_back(Outgoing *request)
+{
+	for (int i = request->n - 1; i >= 0; i--)
+		outbox_lane_requeue(request->lane, request->deliveries[i]);
+	free_unsent(request);
+}
+
+/* Write a request and hand it to the transport.  False if the lane has to wait. */
+static bool
+send_request(Outgoing *request, TimestampTz now)
+{
+	OutboxLane *lane = request->lane;
+
+	if (try_write_request(request, request->deliveries, request->n) == NULL)
+	{
+		if (transport->submit(&request->exchange))
+			return true;
+		take_back(request);
+		return false;
+	}
+	if (bury_unwritable(request) == 0)
+	{
+		free_unsent(request);
+		return false;
+	}
+	outbox_breaker_not_sent(&lane->breaker, now);
+	free_request(request);
+	return true;
 }
 
 void
@@ -265,17 +300,8 @@ outbox_send_lane(OutboxLane *lane, TimestampTz now)
 		outbox_rate_limit_take(&lane->rate, now);
 		if (outbox_breaker_sent(&lane->breaker))
 			outbox_lane_status_changed(lane);
-		if (try_write_request(request, request->deliveries, request->n) != NULL)
-		{
-			bury_unwritable(request);
-			free_request(request);
-			continue;
-		}
-		if (!transport->submit(&request->exchange))
-		{
-			take_back(request);
+		if (!send_request(request, now))
 			break;
-		}
 	}
 }
 

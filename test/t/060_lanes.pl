@@ -138,6 +138,23 @@ $receiver->release('/queue', {});
 $node->wait_for(state_of($queued[2]), 'delivered', 'the queue goes on');
 is($receiver->ids('/queue')->{ $queued[1] }, undef, 'without the cancelled one');
 
+# The request that was to find out whether the receiver is well again cannot
+# be written: the next one finds out.
+$node->sql("CREATE DATABASE jp TEMPLATE template0 ENCODING 'EUC_JP' LOCALE 'C'");
+$node->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'jp');
+my $jp = $node->wait_for_dispatcher('jp');
+$receiver->on('/probe', { status => 500 }, { status => 200 });
+$node->handler('probe', ['probe.*'], $receiver->url('/probe'), breaker_threshold => 1, breaker_wait => '100 ms', backoff_base => '1 hour',
+	backoff_max => '1 hour', database => 'jp');
+$node->stage('probe.fails', '{}', database => 'jp');
+$node->wait_for("SELECT breaker FROM outbox.handlers", 'open', 'the breaker opens', 'jp');
+$node->sql("SELECT outbox.stage('probe.odd', jsonb_build_object('x', convert_from('\\xa9a1', 'EUC_JP')))", 'jp');
+$node->wait_for("SELECT state || ' ' || code || ' ' || attempts FROM outbox.deliveries WHERE topic = 'probe.odd'", 'dead unreadable 0',
+	'a message that cannot be written is dead', 'jp');
+$node->stage('probe.well', '{}', database => 'jp');
+$node->wait_for("SELECT state FROM outbox.deliveries WHERE topic = 'probe.well'", 'delivered', 'the next one is sent', 'jp');
+is($node->dispatcher_pid('jp'), $jp, 'all of it by one dispatcher');
+
 is($node->dispatcher_pid, $dispatcher, 'all by one dispatcher');
 $node->stop;
 done_testing();
