@@ -221,7 +221,6 @@ bury_poison(OutboxDelivery *delivery, const char *message)
 	delivery->verdict.state = OUTBOX_DEAD;
 	strlcpy(delivery->verdict.code, "unreadable", sizeof(delivery->verdict.code));
 	delivery->error = MemoryContextStrdup(TopMemoryContext, message);
-	outbox_delivery_add(delivery);
 	outbox_outcome_add(delivery);
 }
 
@@ -234,6 +233,23 @@ is_worth_waiting(int sqlstate)
 		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE ||
 		sqlstate == ERRCODE_T_R_DEADLOCK_DETECTED ||
 		sqlstate == ERRCODE_QUERY_CANCELED;
+}
+
+/*
+ * The error came while this delivery was read: is it to be blamed?  Failures
+ * that may end by themselves are another's fault, unless the same delivery
+ * meets them again and again.
+ */
+static bool
+is_unreadable(const OutboxDelivery *delivery, int sqlstate)
+{
+	static pg_uuid_t suspect;
+	static int	times = 0;
+
+	if (memcmp(&suspect, &delivery->id, UUID_LEN) != 0)
+		times = 0;
+	suspect = delivery->id;
+	return !is_worth_waiting(sqlstate) || ++times > MAX_FAILURES;
 }
 
 /* The transaction of the database work has failed: put everything back and pause. */
@@ -258,11 +274,13 @@ fail_work(void)
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(iteration_context);
 
-	if (poison != NULL)
+	if (poison != NULL && is_unreadable(poison, edata->sqlerrcode))
 	{
 		bury_poison(poison, edata->message);
 		return;
 	}
+	if (poison != NULL)
+		outbox_delivery_free(poison);
 	failures++;
 	work_paused_until = now + Min(MAX_PAUSE_US, FIRST_PAUSE_US << Min(failures - 1, 10));
 	if (failures >= MAX_FAILURES && !is_worth_waiting(edata->sqlerrcode))
@@ -335,6 +353,9 @@ settle_and_read(bool settle, TimestampTz now)
 			locked = true;
 	}
 	commit_work();
+	outbox_fetch_flush();
+
+	/* Nothing raises from here on. */
 	if (settle)
 	{
 		outbox_lane_status_finish();
@@ -551,6 +572,7 @@ main_loop(void)
 		bool		idle;
 
 		MemoryContextReset(iteration_context);
+		MemoryContextSwitchTo(iteration_context);
 		handle_requests(now);
 		outbox_signals_block();
 		if (may_end(now))

@@ -109,9 +109,10 @@ static AttrNumber message_columns[M_COLUMNS];
 
 static MemoryContext deliveries_context = NULL;
 static Reader reader;
-static List *saved_lanes = NIL; /* in the transaction's context */
+static List *saved_lanes = NIL; /* outlives the transaction, which can fail after its commit */
 static dlist_head fetched = DLIST_STATIC_INIT(fetched);
 static OutboxDelivery *reading = NULL;	/* the one whose message is being read */
+static StringInfoData building;	/* that message, as far as it has been read; no data: none */
 
 static XLogRecPtr flush_point = InvalidXLogRecPtr;
 static TransactionId durable_below = InvalidTransactionId;
@@ -312,7 +313,7 @@ string_at(const StringInfo buf, size_t offset)
 static OutboxMessage *
 build_message(const pg_uuid_t *id, size_t *bytes)
 {
-	StringInfoData buf;
+	StringInfo	buf = &building;
 	OutboxMessage *message;
 	bool		isnull;
 	Datum		value;
@@ -324,33 +325,34 @@ build_message(const pg_uuid_t *id, size_t *bytes)
 	size_t		payload;
 	size_t		payload_len;
 
-	initStringInfo(&buf);
-	appendStringInfoSpaces(&buf, MAXALIGN(sizeof(OutboxMessage)));
+	initStringInfo(buf);
+	appendStringInfoSpaces(buf, MAXALIGN(sizeof(OutboxMessage)));
 
 	value = message_column(M_HEADERS, &isnull);
-	headers = append_headers(&buf, value, isnull);
+	headers = append_headers(buf, value, isnull);
 	value = message_column(M_TOPIC, &isnull);
-	topic = append_text(&buf, value, isnull);
+	topic = append_text(buf, value, isnull);
 	value = message_column(M_KEY, &isnull);
-	key = append_text(&buf, value, isnull);
+	key = append_text(buf, value, isnull);
 	value = message_column(M_TENANT, &isnull);
-	tenant = append_text(&buf, value, isnull);
+	tenant = append_text(buf, value, isnull);
 	value = message_column(M_CORRELATION_ID, &isnull);
-	correlation_id = append_text(&buf, value, isnull);
+	correlation_id = append_text(buf, value, isnull);
 	value = message_column(M_PAYLOAD, &isnull);
-	payload = append_payload(&buf, value, &payload_len);
+	payload = append_payload(buf, value, &payload_len);
 
-	message = (OutboxMessage *) buf.data;
+	message = (OutboxMessage *) buf->data;
 	message->id = *id;
 	message->staged_at = DatumGetTimestampTz(message_column(M_STAGED_AT, &isnull));
-	message->topic = string_at(&buf, topic);
-	message->key = string_at(&buf, key);
-	message->tenant = string_at(&buf, tenant);
-	message->correlation_id = string_at(&buf, correlation_id);
-	message->headers = (const Jsonb *) string_at(&buf, headers);
-	message->payload = buf.data + payload;
+	message->topic = string_at(buf, topic);
+	message->key = string_at(buf, key);
+	message->tenant = string_at(buf, tenant);
+	message->correlation_id = string_at(buf, correlation_id);
+	message->headers = (const Jsonb *) string_at(buf, headers);
+	message->payload = buf->data + payload;
 	message->payload_len = payload_len;
-	*bytes = buf.maxlen;
+	*bytes = buf->maxlen;
+	buf->data = NULL;
 	return message;
 }
 
@@ -365,7 +367,7 @@ find_message(const pg_uuid_t *id)
 	return index_getnext_slot(reader.message_scan, ForwardScanDirection, reader.message_slot);
 }
 
-/* The delivery in slot, without its message, in the deliveries' context. */
+/* The delivery in slot, without its message, in the deliveries' context and in their table. */
 static OutboxDelivery *
 build_delivery(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot)
 {
@@ -385,6 +387,10 @@ build_delivery(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot)
 	if (!isnull)
 		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
 	delivery->bytes = sizeof(OutboxDelivery);
+	outbox_delivery_add(delivery);
+
+	/* Should its message be unreadable, outbox_fetch_abort() knows whose it was. */
+	reading = delivery;
 	return delivery;
 }
 
@@ -409,21 +415,18 @@ outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot,
 	if (order_key != NULL)
 		outbox_order_take(order_key, delivery);
 
-	/* Should its message be unreadable, outbox_fetch_abort() knows whose it was. */
-	reading = delivery;
 	if (find_message(&key->id))
 	{
 		note_durability(reader.message_slot);
 		oldcontext = MemoryContextSwitchTo(deliveries_context);
 		delivery->message = build_message(&key->id, &bytes);
 		MemoryContextSwitchTo(oldcontext);
-		delivery->bytes += bytes;
+		outbox_delivery_grow(delivery, bytes);
 	}
 	else
 		bury_without_message(delivery);
 	reading = NULL;
 
-	outbox_delivery_add(delivery);
 	dlist_push_tail(&fetched, &delivery->link);
 	bounds->bytes -= delivery->bytes;
 }
@@ -474,6 +477,7 @@ read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
 static void
 save_lane(OutboxLane *lane)
 {
+	MemoryContext oldcontext = MemoryContextSwitchTo(deliveries_context);
 	SavedLane  *saved = palloc(sizeof(SavedLane));
 
 	saved->lane = lane;
@@ -483,6 +487,14 @@ save_lane(OutboxLane *lane)
 	saved->nspans = lane->nspans;
 	memcpy(saved->spans, lane->spans, sizeof(OutboxSpan) * lane->nspans);
 	saved_lanes = lappend(saved_lanes, saved);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+forget_saved_lanes(void)
+{
+	list_free_deep(saved_lanes);
+	saved_lanes = NIL;
 }
 
 /* A slice of a rescan: bounded in entries, and then the lane has peace for a while. */
@@ -617,12 +629,17 @@ deliver_fetched(void)
 }
 
 void
-outbox_fetch_finish(void)
+outbox_fetch_flush(void)
 {
 	if (!XLogRecPtrIsInvalid(flush_point))
 		XLogFlush(flush_point);
 	flush_point = InvalidXLogRecPtr;
-	saved_lanes = NIL;
+}
+
+void
+outbox_fetch_finish(void)
+{
+	forget_saved_lanes();
 	deliver_fetched();
 }
 
@@ -641,13 +658,15 @@ outbox_fetch_abort(void)
 		saved->lane->next_due = saved->next_due;
 		saved->lane->nspans = saved->nspans;
 		memcpy(saved->lane->spans, saved->spans, sizeof(OutboxSpan) * saved->nspans);
-		outbox_lane_ready(saved->lane);
 	}
-	saved_lanes = NIL;
+	forget_saved_lanes();
 
 	while (!dlist_is_empty(&fetched))
 		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched)));
 	reading = NULL;
+	if (building.data != NULL)
+		pfree(building.data);
+	building.data = NULL;
 	flush_point = InvalidXLogRecPtr;
 	outbox_probe_abort();
 	memset(&reader, 0, sizeof(reader));

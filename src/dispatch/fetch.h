@@ -8,8 +8,8 @@
  * could go wrong on a table of settled rows, and a read can be bounded by
  * the index entries it looks at, dead ones included.
  *
- * What is read becomes sendable only after outbox_fetch_finish(), which has
- * made sure that everything the snapshot saw is durable.
+ * What is read becomes sendable only after outbox_fetch_flush() has made sure
+ * that all of it is durable.
  *
  *-------------------------------------------------------------------------
  */
@@ -54,15 +54,16 @@ extern void outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTable
 extern void outbox_fetch_end(void);
 
 /*
- * The transaction has committed: flush WAL past the commits that were read,
- * then queue the deliveries in their lanes.
+ * The transaction has committed: flush WAL past the commits that were read;
+ * if that does not fail, queue the deliveries in their lanes, which cannot.
  */
+extern void outbox_fetch_flush(void);
 extern void outbox_fetch_finish(void);
 
 /*
- * The transaction has failed: forget what it read and put the lanes back to
- * where they were.  If one particular delivery could not be read, it is
- * returned (not queued, not in the table of deliveries), else NULL.
+ * The transaction, or the flush, has failed: forget what was read and put the
+ * lanes back to where they were.  If one particular delivery could not be
+ * read, it is returned, not queued, else NULL.
  */
 extern OutboxDelivery *outbox_fetch_abort(void);
 

@@ -341,8 +341,9 @@ outbox_lane_room(const OutboxLane *lane)
 {
 	if (has_too_many_unsettled(lane))
 		return 0;
-	if (deliveries_bytes > MAX_QUEUED_BYTES && lane->nqueued > 0)
-		return 0;
+	/* Every lane may go on, but where there are thousands of them none takes much. */
+	if (deliveries_bytes > MAX_QUEUED_BYTES)
+		return lane->nqueued > 0 ? 0 : 1;
 	return capacity(lane) - lane->nqueued;
 }
 
@@ -476,6 +477,13 @@ outbox_delivery_add(OutboxDelivery *delivery)
 
 	entry->delivery = delivery;
 	deliveries_bytes += delivery->bytes;
+}
+
+void
+outbox_delivery_grow(OutboxDelivery *delivery, size_t bytes)
+{
+	delivery->bytes += bytes;
+	deliveries_bytes += bytes;
 }
 
 void

@@ -209,6 +209,7 @@ extern TimestampTz outbox_lanes_next_timer(void);
 /* The table of deliveries in memory, across lanes. */
 extern OutboxDelivery *outbox_delivery_find(const pg_uuid_t *id, int32 handler_id);
 extern void outbox_delivery_add(OutboxDelivery *delivery);
+extern void outbox_delivery_grow(OutboxDelivery *delivery, size_t bytes);
 extern void outbox_delivery_free(OutboxDelivery *delivery);
 extern int	outbox_deliveries_in_memory(void);
 extern size_t outbox_deliveries_bytes(void);

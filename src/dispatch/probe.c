@@ -48,6 +48,7 @@ typedef struct Prober
 } Prober;
 
 static Prober prober;
+static OutboxOrderKey *probed = NULL;	/* the key that is being probed */
 static AttrNumber key_column;
 static AttrNumber due_column;
 static AttrNumber id_column;
@@ -118,6 +119,11 @@ void
 outbox_probe_abort(void)
 {
 	memset(&prober, 0, sizeof(prober));
+	if (probed == NULL)
+		return;
+	outbox_order_want(probed);
+	outbox_order_end_probe(probed);
+	probed = NULL;
 }
 
 static pg_uuid_t
@@ -277,7 +283,9 @@ static void
 probe(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampTz now)
 {
 	outbox_order_begin_probe(key);
+	probed = key;
 	walk(lane, key, bounds, now);
+	probed = NULL;
 	outbox_order_end_probe(key);
 }
 
