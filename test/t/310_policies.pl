@@ -91,8 +91,7 @@ foreach my $status (429, 503)
 	handler($name, backoff => $fast, concurrency => 1);
 	$node->stage("$name.x");
 	$receiver->wait_for_requests(1, "/$name");
-	$node->wait_for("SELECT state = 'retrying' FROM outbox.deliveries WHERE handler = '$name'", 't', "$status: retried later");
-	my $started = time;
+	$node->wait_for("SELECT attempts > 0 FROM outbox.deliveries WHERE handler = '$name'", 't', "$status: retried later");
 	$node->stage("$name.x") foreach 1 .. 3;
 	# Another lane goes on meanwhile.
 	$node->stage('late.x');
@@ -121,12 +120,11 @@ handler('broken', concurrency => 1, breaker_threshold => 3, breaker_wait => '300
 $node->sql("SELECT outbox.stage('broken.x') FROM generate_series(1, 50)");
 $node->wait_for("SELECT breaker IN ('open', 'half-open') AND breaker_reason LIKE '% failures in a row, the last one: 503' AND failing_since < clock_timestamp() FROM outbox.handlers WHERE name = 'broken'", 't', 'three failures open the breaker, which says why');
 ok($receiver->wait_for_requests(5, '/broken'), 'it probes');
-my $sent = $receiver->count('/broken');
-cmp_ok($sent, '<', 15, 'with few requests');
-is($node->sql("SELECT count(*) >= 35 FROM outbox.deliveries WHERE handler = 'broken' AND state = 'pending' AND attempts = 0"), 't', 'the others stay pending and spend no attempt');
+my $untried = $node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'broken' AND state = 'pending' AND attempts = 0");
 @requests = $receiver->requests('/broken');
+cmp_ok($untried, '>=', 50 - @requests, 'the others stay pending and spend no attempt');
 cmp_ok($requests[3]{time} - $requests[2]{time}, '>=', 0.29, 'the first probe waits');
-cmp_ok($requests[4]{time} - $requests[3]{time}, '>=', 0.59, 'the second one longer');
+is(scalar(grep { $requests[$_]{time} - $requests[ $_ - 1 ]{time} < 0.59 } 4 .. $#requests), 0, 'all further ones longer');
 
 # The state survives the dispatcher, and other handlers do not notice.
 my $pid = $node->dispatcher_pid;
@@ -165,13 +163,11 @@ my $operator = $node->background_psql('postgres');
 $operator->query_safe("BEGIN; UPDATE outbox.handler_status SET paused_reason = NULL");
 $node->sql("SELECT outbox.stage('held.x') FROM generate_series(1, 3)");
 ok($receiver->wait_for_requests(1, '/held'), 'a 410 whose pause cannot be written');
-my $started = time;
 foreach my $n (1 .. 5)
 {
 	$node->stage('other.x');
 	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'other' AND state = 'delivered'", $n, "delivery $n of another handler is settled meanwhile");
 }
-cmp_ok(time - $started, '<', 5, 'without delay');
 $operator->query_safe('ROLLBACK; BEGIN; LOCK TABLE outbox.handler_status');
 $receiver->on('/other', { status => 410 });
 $node->stage('other.x');
@@ -181,24 +177,27 @@ $operator->quit;
 $node->wait_for("SELECT count(*) FROM outbox.handlers WHERE name IN ('held', 'other') AND paused_by = 'receiver'", 2, 'both pauses are written in the end');
 is($receiver->count('/held'), 1, 'and held from the first moment');
 
-# --- rate limit
+# --- rate limit: what counts is how long after staging a request may come at
+# the earliest, which no load on the machine makes shorter.
 handler('slow', rate_limit => 20, rate_burst => 2, concurrency => 10);
 handler('quick', concurrency => 10);
-$node->sql("SELECT outbox.stage('slow.x'), outbox.stage('quick.x') FROM generate_series(1, 22)");
+my $started = time;
+$node->sql("SELECT outbox.stage('slow.x') FROM generate_series(1, 22)");
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'slow' AND state = 'delivered'", 22, 'all delivered under a rate limit');
 @requests = $receiver->requests('/slow');
-my $took = $requests[-1]{time} - $requests[0]{time};
-cmp_ok($took, '>=', 0.95, '22 requests with a burst of 2 take a second at 20 a second');
-my @gaps = sort { $b <=> $a } map { $requests[$_]{time} - $requests[ $_ - 1 ]{time} } 2 .. $#requests;
-cmp_ok($gaps[-1], '>', 0.005, 'and come evenly');
-my @quick = $receiver->requests('/quick');
-cmp_ok($quick[-1]{time}, '<', $requests[-1]{time}, 'which slows nobody else');
-$receiver->forget;
+cmp_ok($requests[-1]{time} - $started, '>=', 0.99, '22 requests with a burst of 2 take a second at 20 a second');
+is(scalar(grep { $requests[$_]{time} - $started < ($_ - 1) / 20 - 0.01 } 2 .. $#requests), 0, 'and come evenly');
+$node->sql("SELECT outbox.alter_handler('slow', rate_limit => 0.001)");
+$node->sql("SELECT outbox.stage('slow.x'), outbox.stage('quick.x') FROM generate_series(1, 22)");
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'quick' AND state = 'delivered'", 22, 'which slows nobody else');
+cmp_ok($node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'slow' AND state = 'pending'"), '>=', 18, 'while one is held back');
+$node->sql("SELECT outbox.cancel_where(handler => 'slow')");
 handler('drops', rate_limit => 0.5, rate_burst => 1);
+$started = time;
 $node->sql("SELECT outbox.stage('drops.x') FROM generate_series(1, 2)");
 ok($receiver->wait_for_requests(2, '/drops'), 'a fractional rate');
 @requests = $receiver->requests('/drops');
-cmp_ok($requests[1]{time} - $requests[0]{time}, '>=', 1.98, 'of one request in two seconds');
+cmp_ok($requests[1]{time} - $started, '>=', 1.98, 'of one request in two seconds');
 
 # --- blocked networks
 handler('inside', max_attempts => 2, backoff => $fast);
