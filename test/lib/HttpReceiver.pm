@@ -1,6 +1,6 @@
 # An HTTP/1.1 receiver for tests: one child process with a select loop, on a
-# free port of 127.0.0.1, that does what the test scripts it to do and logs
-# every request it read in full.
+# free port of 127.0.0.1 (or another address, or a unix socket), that does what
+# the test scripts it to do and logs every request it read in full.
 #
 #   my $receiver = HttpReceiver->start;
 #   $receiver->on('/orders', { status => 500, body => 'no' });
@@ -13,7 +13,10 @@
 #   hang      never answers, until release()
 #   close     closes the connection instead of answering
 #   reset     the same, with a TCP reset
-#   raw       these bytes instead of an answer; then closes unless keep is set
+#   raw       these bytes instead of an answer; then closes unless keep is set,
+#             with a TCP reset if ends is 'reset'
+#   pieces    a list of bytes, each sent every so many seconds; the last one
+#             again and again with forever, else nothing comes after it
 #   size      a body of so many bytes, written as the peer takes them
 #   last      answers, then closes the connection
 #
@@ -31,7 +34,8 @@ use warnings;
 use Errno qw(EAGAIN EWOULDBLOCK EINTR);
 use File::Temp qw(tempfile);
 use IO::Handle;
-use IO::Socket::INET;
+use IO::Socket::IP;
+use IO::Socket::UNIX;
 use JSON::PP ();
 use POSIX qw(:sys_wait_h);
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC SOL_SOCKET SO_LINGER IPPROTO_TCP TCP_NODELAY SOMAXCONN);
@@ -39,12 +43,13 @@ use Time::HiRes qw(time sleep);
 
 my @running;
 
-# options: port (a free one is chosen otherwise), ssl is not spoken here.
+# options: port (a free one is chosen otherwise), address (such as ::1), unix
+# (the path of a socket to listen on instead).  TLS is not spoken here.
 sub start
 {
 	my ($class, %options) = @_;
 
-	my $listener = _listen($options{port} || 0);
+	my $listener = _listen($options{port} || 0, $options{address}, $options{unix});
 	socketpair(my $ours, my $theirs, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die "socketpair: $!";
 	my ($log, $log_name) = tempfile('receiver_XXXXXX', TMPDIR => 1, UNLINK => 0);
 
@@ -59,7 +64,9 @@ sub start
 			listener => $listener,
 			control => $theirs,
 			log => $log,
-			port => $listener->sockport,
+			port => $options{unix} ? 0 : $listener->sockport,
+			address => $options{address},
+			unix => $options{unix},
 			connections => {},
 			accepted => 0,
 			rules => {},
@@ -74,7 +81,8 @@ sub start
 		pid => $pid,
 		owner => $$,
 		control => $ours,
-		port => $listener->sockport,
+		port => $options{unix} ? 0 : $listener->sockport,
+		address => $options{address} // '127.0.0.1',
 		log_name => $log_name,
 		log => undef,
 		records => [],
@@ -89,13 +97,20 @@ sub start
 
 sub _listen
 {
-	my $port = shift;
-	my $listener = IO::Socket::INET->new(
-		LocalAddr => '127.0.0.1',
+	my ($port, $address, $path) = @_;
+	$address //= '127.0.0.1';
+	unlink $path if defined $path;
+	my $listener =
+	  defined $path
+	  ? IO::Socket::UNIX->new(Local => $path, Listen => SOMAXCONN)
+	  : IO::Socket::IP->new(
+		LocalHost => $address,
 		LocalPort => $port,
 		Proto => 'tcp',
 		Listen => SOMAXCONN,
-		ReuseAddr => 1) or die "cannot listen on 127.0.0.1:$port: $!";
+		V6Only => 1,
+		ReuseAddr => 1);
+	die 'cannot listen on ' . ($path // "$address:$port") . ": $!" unless $listener;
 	$listener->blocking(0);
 	return $listener;
 }
@@ -105,7 +120,8 @@ sub port { return $_[0]{port}; }
 sub url
 {
 	my ($self, $path) = @_;
-	return "http://127.0.0.1:$self->{port}" . ($path // '/');
+	my $host = $self->{address} =~ /:/ ? "[$self->{address}]" : $self->{address};
+	return "http://$host" . ($self->{port} ? ":$self->{port}" : '') . ($path // '/');
 }
 
 # Answer requests whose path starts with $path; the longest such path wins.
@@ -343,7 +359,7 @@ sub accept_all
 	while (my $socket = $self->{listener}->accept)
 	{
 		$socket->blocking(0);
-		setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, 1;
+		setsockopt $socket, IPPROTO_TCP, TCP_NODELAY, 1 unless $self->{unix};
 		my $fd = fileno $socket;
 		$self->{connections}{$fd} =
 		  { socket => $socket, fd => $fd, number => ++$self->{accepted}, in => '', out => '', more => 0 };
@@ -369,7 +385,7 @@ sub finish
 	my ($self, $c) = @_;
 	$self->{paths}{ $c->{path} }{open}--;
 	$self->{of_key}{ $c->{of_key} }-- if defined $c->{of_key};
-	delete @$c{qw(path answer due of_key)};
+	delete @$c{qw(path answer due of_key piece)};
 	return;
 }
 
@@ -492,12 +508,21 @@ sub answer_now
 	my $answer = $c->{answer};
 	delete $c->{due};
 	return $self->drop($c, $answer->{reset}) if $answer->{close} || $answer->{reset};
-	if (defined $answer->{raw})
+	if ($answer->{pieces})
+	{
+		# What is due next is said when this one has been written.
+		my $piece = $c->{piece}++ || 0;
+		$piece = $#{ $answer->{pieces} } if $answer->{forever} && $piece >= @{ $answer->{pieces} };
+		return if $piece >= @{ $answer->{pieces} };
+		$c->{out} = $answer->{pieces}[$piece];
+		utf8::downgrade($c->{out});
+	}
+	elsif (defined $answer->{raw})
 	{
 		$c->{out} = $answer->{raw};
 		utf8::encode($c->{out}) if utf8::is_utf8($c->{out}) && $c->{out} =~ /[^\x00-\xff]/;
 		utf8::downgrade($c->{out}, 1);
-		$c->{last} = !$answer->{keep};
+		$c->{last} = $answer->{keep} ? 0 : $answer->{ends} || 'close';
 	}
 	else
 	{
@@ -537,7 +562,12 @@ sub write_some
 		}
 		substr($c->{out}, 0, $n, '');
 	}
-	return $self->drop($c) if $c->{last};
+	return $self->drop($c, $c->{last} eq 'reset') if $c->{last};
+	if ($c->{answer} && $c->{answer}{pieces})
+	{
+		$c->{due} = time + $c->{answer}{every};
+		return;
+	}
 	$self->finish($c) if $c->{path};
 	$self->take_request($c) if length $c->{in};
 	return;
@@ -602,7 +632,7 @@ sub do_go_away
 sub do_come_back
 {
 	my $self = shift;
-	$self->{listener} ||= HttpReceiver::_listen($self->{port});
+	$self->{listener} ||= HttpReceiver::_listen(@$self{qw(port address unix)});
 	return { ok => 1 };
 }
 

@@ -73,6 +73,16 @@ sub start_after_crash
 	return;
 }
 
+# Restart the server with other settings: what a dispatcher is told when it
+# starts, or what is to be in force when this returns.
+sub restart_with
+{
+	my ($self, %settings) = @_;
+	$self->sql("ALTER SYSTEM SET $_ = " . $self->quote($settings{$_})) foreach sort keys %settings;
+	$self->restart;
+	return;
+}
+
 # Run SQL in database postgres, or in the one named last.
 sub sql
 {
