@@ -88,6 +88,25 @@ like($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'bytes'")
 is($node->sql("SELECT count(*) FROM outbox.dead_letters WHERE error ~ '[\\x01-\\x08\\x0e-\\x1f]'"), 0, 'no control characters are kept');
 is($node->sql("SELECT count(*) FROM outbox.dead_letters WHERE length(error) > 0"), scalar keys %bad, 'each says what went wrong');
 
+# A gigabyte is read past, not stored, and holds nobody up meanwhile.
+SKIP:
+{
+	my $status_file = '/proc/' . $node->dispatcher_pid . '/status';
+	skip 'needs /proc', 4 unless -r $status_file;
+	my ($before) = slurp_file($status_file) =~ /^VmHWM:\s+(\d+) kB/m;
+	$receiver->on('/giga', { status => 500, size => 1_000_000_000 });
+	my $small = HttpReceiver->start;
+	$node->handler('giga', ['t.giga'], $receiver->url('/giga'), max_attempts => 1, timeout => '2 min');
+	$node->handler('beside', ['t.beside'], $small->url('/beside'), concurrency => 1);
+	$node->stage('t.giga', '{}');
+	ok($receiver->wait_for_requests(1, '/giga'), 'a gigabyte is on its way');
+	$node->stage('t.beside', '{}');
+	ok($small->wait_for_requests(1, '/beside'), 'another handler is called meanwhile');
+	wait_for_outcome('giga', 'dead 1 500 500', 'it is read to its end');
+	my ($after) = slurp_file($status_file) =~ /^VmHWM:\s+(\d+) kB/m;
+	cmp_ok($after - $before, '<', 16 * 1024, 'in little memory');
+}
+
 # Nobody there.
 my $gone = HttpReceiver->start;
 $node->handler('gone', ['t.gone'], $gone->url('/'), max_attempts => 20, backoff => \"ARRAY['50 ms']::interval[]", jitter => 0,
