@@ -396,6 +396,9 @@ UPDATE outbox.inbox SET expires_at = now() - interval '1 s' WHERE message_id IN 
 SELECT outbox.accept('github', 'm1'), outbox.accept('github', 'm1');
 SELECT outbox._prune_inbox(1), outbox._prune_inbox(10), outbox._prune_inbox(10);
 SELECT source, message_id FROM outbox.inbox ORDER BY 1, 2;
+UPDATE outbox.inbox SET expires_at = now() - interval '1 s' WHERE message_id = 'm1';
+SELECT messages FROM outbox.prune();
+SELECT source, message_id FROM outbox.inbox ORDER BY 1, 2;
 SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.accept(NULL, ''m'')', 'SELECT outbox.accept(''s'', NULL)', 'SELECT outbox.accept('''', ''m'')',
 	'SELECT outbox.accept(''s'', repeat(''x'', 1001))', 'SELECT outbox.accept(''s'', ''m'', NULL)', 'SELECT outbox.accept(''s'', ''m'', ''-1 s'')']) c;
 

@@ -1737,9 +1737,16 @@ BEGIN
 		GET DIAGNOSTICS n = ROW_COUNT;
 		messages := messages + n;
 	END LOOP;
+
+	-- A bounded call takes one batch of the inbox along.
+	LOOP
+		n := outbox._prune_inbox(batch);
+		EXIT WHEN n < batch OR max_messages IS NOT NULL;
+	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox.prune(bigint) IS
 'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
+Expired entries of outbox.inbox go as well.
 max_messages: stop after so many; they go oldest first, outbox.prune_batch_size a statement. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once: each takes other messages, and none waits for a locked one.
 Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive.';
