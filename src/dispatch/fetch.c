@@ -112,7 +112,6 @@ static Reader reader;
 static List *saved_lanes = NIL; /* outlives the transaction, which can fail after its commit */
 static dlist_head fetched = DLIST_STATIC_INIT(fetched);
 static OutboxDelivery *reading = NULL;	/* the one whose message is being read */
-static StringInfoData building;	/* that message, as far as it has been read; no data: none */
 
 static XLogRecPtr flush_point = InvalidXLogRecPtr;
 static TransactionId durable_below = InvalidTransactionId;
@@ -304,16 +303,20 @@ append_payload(StringInfo buf, Datum value, size_t *len)
 }
 
 static const char *
-string_at(const StringInfo buf, size_t offset)
+string_at(const OutboxMessage *message, size_t offset)
 {
-	return offset == 0 ? NULL : buf->data + offset;
+	return offset == 0 ? NULL : (const char *) message + offset;
 }
 
-/* The message in message_slot, as one chunk in the current context. */
+/*
+ * The message in message_slot, as one chunk in the deliveries' context.  It
+ * is put together in the transaction's, where the output function of jsonb
+ * may leave what it likes.
+ */
 static OutboxMessage *
-build_message(const pg_uuid_t *id, size_t *bytes)
+build_message(const pg_uuid_t *id)
 {
-	StringInfo	buf = &building;
+	StringInfoData buf;
 	OutboxMessage *message;
 	bool		isnull;
 	Datum		value;
@@ -325,34 +328,34 @@ build_message(const pg_uuid_t *id, size_t *bytes)
 	size_t		payload;
 	size_t		payload_len;
 
-	initStringInfo(buf);
-	appendStringInfoSpaces(buf, MAXALIGN(sizeof(OutboxMessage)));
+	initStringInfo(&buf);
+	appendStringInfoSpaces(&buf, MAXALIGN(sizeof(OutboxMessage)));
 
 	value = message_column(M_HEADERS, &isnull);
-	headers = append_headers(buf, value, isnull);
+	headers = append_headers(&buf, value, isnull);
 	value = message_column(M_TOPIC, &isnull);
-	topic = append_text(buf, value, isnull);
+	topic = append_text(&buf, value, isnull);
 	value = message_column(M_KEY, &isnull);
-	key = append_text(buf, value, isnull);
+	key = append_text(&buf, value, isnull);
 	value = message_column(M_TENANT, &isnull);
-	tenant = append_text(buf, value, isnull);
+	tenant = append_text(&buf, value, isnull);
 	value = message_column(M_CORRELATION_ID, &isnull);
-	correlation_id = append_text(buf, value, isnull);
+	correlation_id = append_text(&buf, value, isnull);
 	value = message_column(M_PAYLOAD, &isnull);
-	payload = append_payload(buf, value, &payload_len);
+	payload = append_payload(&buf, value, &payload_len);
 
-	message = (OutboxMessage *) buf->data;
+	message = MemoryContextAlloc(deliveries_context, buf.len);
+	memcpy(message, buf.data, buf.len);
+	pfree(buf.data);
 	message->id = *id;
 	message->staged_at = DatumGetTimestampTz(message_column(M_STAGED_AT, &isnull));
-	message->topic = string_at(buf, topic);
-	message->key = string_at(buf, key);
-	message->tenant = string_at(buf, tenant);
-	message->correlation_id = string_at(buf, correlation_id);
-	message->headers = (const Jsonb *) string_at(buf, headers);
-	message->payload = buf->data + payload;
+	message->topic = string_at(message, topic);
+	message->key = string_at(message, key);
+	message->tenant = string_at(message, tenant);
+	message->correlation_id = string_at(message, correlation_id);
+	message->headers = (const Jsonb *) string_at(message, headers);
+	message->payload = string_at(message, payload);
 	message->payload_len = payload_len;
-	*bytes = buf->maxlen;
-	buf->data = NULL;
 	return message;
 }
 
@@ -378,7 +381,7 @@ build_delivery(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot)
 	delivery->id = key->id;
 	delivery->handler_id = lane->handler_id;
 	delivery->lane = lane;
-	delivery->tid = reader.slot->tts_tid;
+	delivery->tid = slot->tts_tid;
 	delivery->due_at = key->due_at;
 	delivery->attempts = DatumGetInt32(delivery_column(slot, D_ATTEMPTS, &isnull));
 	delivery->budget_from = DatumGetInt32(delivery_column(slot, D_BUDGET_FROM, &isnull));
@@ -408,8 +411,6 @@ outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot,
 				  struct OutboxOrderKey *order_key, OutboxReadBounds *bounds)
 {
 	OutboxDelivery *delivery = build_delivery(lane, key, slot);
-	MemoryContext oldcontext;
-	size_t		bytes;
 
 	note_durability(slot);
 	if (order_key != NULL)
@@ -418,10 +419,8 @@ outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot,
 	if (find_message(&key->id))
 	{
 		note_durability(reader.message_slot);
-		oldcontext = MemoryContextSwitchTo(deliveries_context);
-		delivery->message = build_message(&key->id, &bytes);
-		MemoryContextSwitchTo(oldcontext);
-		outbox_delivery_grow(delivery, bytes);
+		delivery->message = build_message(&key->id);
+		outbox_delivery_grow(delivery, GetMemoryChunkSpace(delivery->message));
 	}
 	else
 		bury_without_message(delivery);
@@ -664,9 +663,6 @@ outbox_fetch_abort(void)
 	while (!dlist_is_empty(&fetched))
 		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched)));
 	reading = NULL;
-	if (building.data != NULL)
-		pfree(building.data);
-	building.data = NULL;
 	flush_point = InvalidXLogRecPtr;
 	outbox_probe_abort();
 	memset(&reader, 0, sizeof(reader));
