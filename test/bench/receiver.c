@@ -16,6 +16,7 @@
  *	--body TEXT		answer with this body (none; a status other than 204 is implied: 200)
  *	--delay-ms N	wait so long before each answer
  *	--fail-every N	answer every Nth request with 500
+ *	--fail-key KEY	answer requests with this outbox-key with 500
  *	--distinct		count distinct webhook-ids and repeated ones
  *	--record FILE	append "arrival-microseconds webhook-id" for each request
  *					(CLOCK_REALTIME)
@@ -72,6 +73,7 @@ static int	status = 204;
 static const char *answer_body = "";
 static long delay_ms;
 static long fail_every;
+static const char *fail_key;
 static bool count_distinct;
 static FILE *record;
 
@@ -370,6 +372,15 @@ note_request(const char *head, const char *end)
 		fprintf(record, "%lld %s\n", (long long) clock_us(CLOCK_REALTIME), id);
 }
 
+static bool
+has_key(const char *head, const char *end, const char *key)
+{
+	size_t		len;
+	const char *value = find_header(head, end, "outbox-key", &len);
+
+	return value != NULL && len == strlen(key) && memcmp(value, key, len) == 0;
+}
+
 /* How long the first request in the buffer is; 0: not all of it is there; -1: nonsense. */
 static ssize_t
 request_length(Connection *c, const char *head, size_t available, size_t *head_len)
@@ -406,7 +417,8 @@ take_requests(Connection *c)
 		if (len == 0)
 			break;
 		note_request(c->in + done, c->in + done + head_len);
-		fail = fail_every > 0 && requests % fail_every == 0;
+		fail = (fail_every > 0 && requests % fail_every == 0) ||
+			(fail_key != NULL && has_key(c->in + done, c->in + done + head_len, fail_key));
 		if (fail)
 			failed++;
 		if (delay_ms > 0)
@@ -536,6 +548,7 @@ read_options(int argc, char **argv)
 		{"body", required_argument, NULL, 'b'},
 		{"delay-ms", required_argument, NULL, 'd'},
 		{"fail-every", required_argument, NULL, 'f'},
+		{"fail-key", required_argument, NULL, 'k'},
 		{"distinct", no_argument, NULL, 'u'},
 		{"record", required_argument, NULL, 'r'},
 		{0}
@@ -561,6 +574,9 @@ read_options(int argc, char **argv)
 				break;
 			case 'f':
 				fail_every = atol(optarg);
+				break;
+			case 'k':
+				fail_key = optarg;
 				break;
 			case 'u':
 				count_distinct = true;
