@@ -25,7 +25,7 @@ bool		outbox_enabled = true;
 int			outbox_max_databases = 64;
 int			outbox_max_in_flight = 500;
 int			outbox_rescan_interval = 60000;
-int			outbox_settle_interval = 20;
+int			outbox_settle_interval = 50;
 int			outbox_settle_synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
 int			outbox_max_payload_size = 256 * 1024;
 int			outbox_delivered_retention = 7 * 24 * 3600;
@@ -108,7 +108,7 @@ define_server_settings(void)
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.settle_interval",
 							"Longest time an answer waits to be settled together with others.",
-							NULL, &outbox_settle_interval, 20, 0, 10000,
+							NULL, &outbox_settle_interval, 50, 0, 10000,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.settle_synchronous_commit",
 							 "synchronous_commit of the transactions that settle deliveries.",

@@ -51,7 +51,7 @@
 #include "guc.h"
 
 /* So many outcomes are settled without waiting for more. */
-#define SETTLE_BATCH 1000
+#define SETTLE_BATCH 2000
 
 /* Lanes that one transaction reads. */
 #define MAX_LANES_PER_READ 64

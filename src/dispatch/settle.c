@@ -40,7 +40,7 @@
 #include "guc.h"
 
 /* Outcomes settled by one transaction. */
-#define MAX_BATCH 1000
+#define MAX_BATCH 2000
 
 /* A row that somebody holds is tried again after this time. */
 #define HELD_RETRY_US (100 * 1000)
