@@ -70,7 +70,10 @@ SELECT messages, deliveries FROM outbox.prune();
 RESET outbox.delivered_retention;
 RESET outbox.dead_retention;
 SELECT handler, key, payload FROM outbox.dead_letters ORDER BY handler;
+SELECT outbox.stage('ord.x', '{"n": 4}', key => 'it''s "c"') IS NOT NULL AS staged;
+SELECT key, payload FROM outbox.claim('blocks', 10) WHERE key LIKE 'it%';
 SELECT outbox.alter_handler('blocks', on_dead => 'skip');
+SELECT key, payload FROM outbox.claim('blocks', 10) WHERE key LIKE 'it%';
 SELECT * FROM blocked WHERE handler = 'blocks' AND why = 'dead';
 
 -- One that is scheduled holds up those behind it.

@@ -811,6 +811,7 @@ DECLARE
 	given jsonb := outbox._given(names, texts);
 	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
 	h outbox.handler := outbox._lock_handler(given ->> 'name');
+	blocked boolean := h.on_dead = 'block';
 BEGIN
 	IF h.url IS NULL AND given ? 'url' THEN
 		RAISE EXCEPTION 'handler "%" has no URL and cannot get one', h.name
@@ -826,6 +827,10 @@ BEGIN
 	PERFORM outbox._check_handler(h);
 	PERFORM outbox._store_handler(h);
 	PERFORM outbox._store_secrets(h.id, given, reset);
+	-- Claims have passed what waits behind dead letters.  (The dispatcher sees for itself.)
+	IF blocked AND h.on_dead <> 'block' AND h.url IS NULL THEN
+		PERFORM outbox._ring_rescan();
+	END IF;
 END $$;
 COMMENT ON FUNCTION outbox._alter_handler(text, text[], text[]) IS 'Internal: body of outbox.alter_handler()';
 
