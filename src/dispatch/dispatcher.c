@@ -377,12 +377,18 @@ do_maintenance(TimestampTz now)
 	{
 		if (outbox_reload_is_due(database, now))
 		{
+			bool		done;
+
 			begin_work();
-			outbox_reload(now);
+			done = outbox_reload(now);
 			commit_work();
-			outbox_reload_finish();
-			outbox_hook_handlers_changed();
 			succeed_work();
+			if (done)
+			{
+				outbox_reload_finish();
+				outbox_hook_handlers_changed();
+				note_state(now);
+			}
 		}
 		if (outbox_hook_recount_is_due(now) && outbox_reload_is_known() && !outbox_reload_is_gone())
 		{
@@ -390,7 +396,6 @@ do_maintenance(TimestampTz now)
 			outbox_hook_recount(now);
 			commit_work();
 			succeed_work();
-			note_state(now);
 		}
 		if (sending && outbox_rescan_is_due(now))
 		{

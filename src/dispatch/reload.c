@@ -10,9 +10,11 @@
  */
 #include "postgres.h"
 
+#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/session.h"
 #include "compat.h"
 #include "dispatch/handlers.h"
 #include "dispatch/installation.h"
@@ -23,6 +25,9 @@
 
 /* Reading thousands of handlers again and again would take all the time: rest for a multiple of it. */
 #define REST_FACTOR 5
+
+/* When a table lock is in the way. */
+#define LOCKED_RETRY_US (100 * 1000)
 
 static bool requested = true;
 static uint32 generation = 0;
@@ -187,17 +192,38 @@ free_if_over(OutboxLane *lane, void *arg)
 		outbox_lane_free(lane);
 }
 
-void
+/* Nobody's lock on what is to be read may stall the dispatcher. */
+static bool
+lock_tables(void)
+{
+	static const char *const names[] = {"installation", "handler", "handler_status", "handler_secret"};
+
+	for (int i = 0; i < lengthof(names); i++)
+	{
+		Oid			relid = outbox_relation_oid(names[i], true);
+
+		if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
+			return false;
+	}
+	return true;
+}
+
+bool
 outbox_reload(TimestampTz now)
 {
 	OutboxInstallation installation;
 	TimestampTz begin = GetCurrentTimestamp();
 
+	if (!lock_tables())
+	{
+		not_before = now + LOCKED_RETRY_US;
+		return false;
+	}
 	outbox_installation_read(&installation);
 	gone = !installation.installed || !installation.version_matches;
 	strlcpy(mismatch, installation.problem, sizeof(mismatch));
 	if (gone)
-		return;
+		return true;
 	held = installation.held;
 
 	outbox_lanes_each(forget_seen, NULL);
@@ -205,6 +231,7 @@ outbox_reload(TimestampTz now)
 	outbox_lanes_each(drop_unseen, NULL);
 
 	not_before = now + (GetCurrentTimestamp() - begin) * REST_FACTOR;
+	return true;
 }
 
 void

@@ -22,8 +22,11 @@ extern bool outbox_reload_is_due(OutboxDatabase *db, TimestampTz now);
 /* When it will be due if it is not yet, for the main loop's wait. */
 extern TimestampTz outbox_reload_next(OutboxDatabase *db);
 
-/* Read the handlers, in a transaction; after its commit, let go of what is no longer used. */
-extern void outbox_reload(TimestampTz now);
+/*
+ * Read the handlers, in a transaction; false if somebody's lock is in the
+ * way.  After its commit, let go of what is no longer used.
+ */
+extern bool outbox_reload(TimestampTz now);
 extern void outbox_reload_finish(void);
 
 /* Has there been a reload yet?  Until then nothing may be sent. */

@@ -138,6 +138,23 @@ $receiver->release('/queue', {});
 $node->wait_for(state_of($queued[2]), 'delivered', 'the queue goes on');
 is($receiver->ids('/queue')->{ $queued[1] }, undef, 'without the cancelled one');
 
+# Somebody locks what the dispatcher wants to read anew: deliveries go on.
+$node->handler('goes', ['goes.*'], $receiver->url('/goes'), secret => 'generate');
+my $producer = PsqlSession->new($node);
+$producer->run("SELECT outbox.stage('goes.x')");
+ok($receiver->wait_for_requests(1, '/goes'), 'a lane works');
+my $locker = PsqlSession->new($node);
+$locker->run('BEGIN; LOCK TABLE outbox.handler_secret');
+$node->sql("SELECT outbox.pause_handler('behind'); SELECT outbox.resume_handler('behind')");
+my $begin = time;
+foreach my $n (2 .. 6)
+{
+	$producer->run("SELECT outbox.stage('goes.x')");
+	ok($receiver->wait_for_requests($n, '/goes'), "message $n is delivered");
+}
+cmp_ok(time - $begin, '<', 2, 'and none waits for the lock');
+$locker->run('COMMIT');
+
 # The request that was to find out whether the receiver is well again cannot
 # be written: the next one finds out.
 $node->sql("CREATE DATABASE jp TEMPLATE template0 ENCODING 'EUC_JP' LOCALE 'C'");
