@@ -37,7 +37,7 @@
 #define LEAVE_TIMEOUT_US (10 * USECS_PER_SEC)
 
 /* One that does not listen for so long is waiting for something in the database. */
-#define SIGNAL_AFTER_US (500 * 1000)
+#define SIGNAL_AFTER_US (2500 * 1000)
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;

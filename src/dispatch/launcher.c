@@ -91,6 +91,8 @@ typedef struct DatabaseEntry
 	TimestampTz next_start;
 	int64		delay;
 	bool		mismatch_logged;	/* since it last ran */
+	bool		lacks_slot;		/* why it waits: no slot, */
+	bool		lacks_worker;	/* or no background worker */
 } DatabaseEntry;
 
 /* What the slot of a database says, as far as the launcher is concerned. */
@@ -363,16 +365,16 @@ register_dispatcher(DatabaseEntry *entry)
 	return registered;
 }
 
-/* Say once that a limit is in the way, until it no longer is. */
+/* Say once that a limit is in the way, until nobody waits for room any more. */
 static void
-report_limit(bool *in_the_way, const char *what, const char *hint)
+report_limit(bool *reported, DatabaseEntry *entry, const char *what, const char *hint)
 {
-	if (!*in_the_way)
+	if (!*reported)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("outbox cannot start a dispatcher: %s", what),
+				 errmsg("outbox cannot start a dispatcher in database \"%s\": %s", NameStr(entry->name), what),
 				 errhint("%s", hint)));
-	*in_the_way = true;
+	*reported = true;
 }
 
 static void
@@ -383,39 +385,44 @@ wait_for_room(DatabaseEntry *entry, TimestampTz now)
 }
 
 /*
- * others: dispatchers that are starting or only looking whether there is an
- * extension.  They leave room before long, so it is no news if there is none.
+ * Returns false if there is no room now, but others are starting: most of
+ * them only look whether there is an extension and make room before long.
  */
-static void
-start_dispatcher(DatabaseEntry *entry, int others, TimestampTz now)
+static bool
+start_dispatcher(DatabaseEntry *entry, bool others, TimestampTz now)
 {
 	OutboxDatabase *slot = outbox_reserve_database(entry->dboid);
 
 	if (slot == NULL)
 	{
-		if (others == 0)
-			report_limit(&out_of_slots, "all slots for databases are in use",
-						 "Increase outbox.max_databases and restart the server.");
+		if (others)
+			return false;
+		report_limit(&out_of_slots, entry, "all slots for databases are in use",
+					 "Increase outbox.max_databases and restart the server.");
+		entry->lacks_slot = true;
 		wait_for_room(entry, now);
-		return;
+		return true;
 	}
-	out_of_slots = false;
+	entry->lacks_slot = false;
 
 	/* From here on a new wish is one that this start may not fulfil. */
 	(void) is_wanted(slot, true);
 	set_slot_state(slot, OUTBOX_DISPATCHER_STARTING, NULL);
 	if (!register_dispatcher(entry))
 	{
-		if (others == 0)
-			report_limit(&out_of_workers, "no background worker slot is free",
-						 "Increase max_worker_processes and restart the server.");
+		if (others)
+			return false;
+		report_limit(&out_of_workers, entry, "no background worker slot is free",
+					 "Increase max_worker_processes and restart the server.");
+		entry->lacks_worker = true;
 		set_slot_state(slot, OUTBOX_DISPATCHER_FAILED, "no background worker slot is free: increase max_worker_processes");
 		wait_for_room(entry, now);
-		return;
+		return true;
 	}
-	out_of_workers = false;
+	entry->lacks_worker = false;
 	entry->state = DATABASE_STARTED;
 	entry->started = now;
+	return true;
 }
 
 /* No extension there; but it may have been created while that was found out. */
@@ -536,6 +543,8 @@ attend_all(TimestampTz now)
 	DatabaseEntry *entry;
 	SlotView	view;
 	int			starting = 0;
+	bool		lack_slots = false;
+	bool		lack_workers = false;
 
 	hash_seq_init(&status, databases);
 	while ((entry = hash_seq_search(&status)) != NULL)
@@ -544,18 +553,22 @@ attend_all(TimestampTz now)
 		follow_up(entry, &view, now);
 		if (is_starting(entry, &view))
 			starting++;
+		lack_slots |= entry->lacks_slot;
+		lack_workers |= entry->lacks_worker;
 	}
+	out_of_slots &= lack_slots;
+	out_of_workers &= lack_workers;
 
 	hash_seq_init(&status, databases);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
 		view_slot(entry->dboid, &view);
-		if (starting < MAX_STARTING && is_to_start(entry, &view, now))
-		{
-			start_dispatcher(entry, starting, now);
-			if (entry->state == DATABASE_STARTED)
-				starting++;
-		}
+		if (starting >= MAX_STARTING || !is_to_start(entry, &view, now))
+			continue;
+		if (!start_dispatcher(entry, starting > 0, now))
+			starting = MAX_STARTING;
+		else if (entry->state == DATABASE_STARTED)
+			starting++;
 	}
 }
 
