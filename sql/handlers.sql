@@ -192,7 +192,21 @@ SELECT outbox.pause_handler('mine');
 SET ROLE regress_outbox_other;
 SELECT pg_temp.error_of('SELECT outbox.alter_handler(''mine'', on_settle => ''public.settled(outbox.settlement)'')');
 SELECT outbox.alter_handler('mine', timeout => '1 s');
+-- Credentials go nowhere else at the word of somebody who need not know them.
+SET ROLE regress_outbox_admin;
+SELECT outbox.alter_handler('mine', "authorization" => 'Bearer x', url => 'https://example.com/a');
+SELECT outbox.alter_handler('mine', url => 'https://example.com/b');
+SET ROLE regress_outbox_other;
+SELECT pg_temp.error_of('SELECT outbox.alter_handler(''mine'', url => ''https://example.org/'')');
+SELECT outbox.alter_handler('mine', url => 'https://example.org/', "authorization" => 'Bearer y');
+SELECT outbox.alter_handler('mine', url => 'https://example.net/', reset => '{authorization}');
+SELECT outbox.alter_handler('mine', url => 'https://example.net/a');
 RESET ROLE;
+SELECT outbox.create_handler('socket', '{m}', 'http://localhost/', unix_socket => '/run/some.sock') IS NOT NULL AS created;
+SET ROLE regress_outbox_other;
+SELECT pg_temp.error_of('SELECT outbox.alter_handler(''socket'', url => ''http://localhost/other'')');
+RESET ROLE;
+SELECT outbox.alter_handler('socket', url => 'http://localhost/other');
 SELECT creator, on_settle, timeout, paused_by FROM outbox.handlers WHERE name = 'mine';
 -- The caller is whoever calls, not whoever logged in: a superuser who runs
 -- somebody's SECURITY DEFINER function lends it no rights.

@@ -661,11 +661,13 @@ END $$;
 COMMENT ON FUNCTION outbox._check_hook(outbox.handler, text) IS 'Internal: raise wrong_object_type, invalid_function_definition, undefined_object or insufficient_privilege unless the handler can have this on_settle function';
 
 -- Who may set what.  A hook runs as the handler's creator, so only who could
--- act as the creator anyway may choose it; paths name files of the server.
+-- act as the creator anyway may choose it; paths name files of the server;
+-- credentials are not to be had by sending them elsewhere.
 CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], hook text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
+	creator boolean := superuser OR coalesce(pg_has_role(caller, to_regrole(quote_ident(h.creator)), 'USAGE'), false);
 BEGIN
 	IF h.url IS NULL AND 'on_settle' = ANY (options) THEN
 		RAISE EXCEPTION 'option on_settle needs a handler with a URL'
@@ -679,10 +681,17 @@ BEGIN
 		RAISE EXCEPTION 'only a superuser can set or reset unix_socket, tls_ca_file, tls_certificate_file and tls_key_file'
 			USING ERRCODE = 'insufficient_privilege', HINT = 'They name files of the server. Ask a superuser to set them.';
 	END IF;
-	IF 'on_settle' = ANY (options) AND NOT superuser
-		AND NOT coalesce(pg_has_role(caller, to_regrole(quote_ident(h.creator)), 'USAGE'), false) THEN
+	IF 'on_settle' = ANY (options) AND NOT creator THEN
 		RAISE EXCEPTION 'only role "%" can set or reset on_settle of handler "%"', h.creator, h.name
 			USING ERRCODE = 'insufficient_privilege', HINT = 'The function runs with the rights of the role that created the handler.';
+	END IF;
+	IF 'url' = ANY (options) AND h.unix_socket IS NOT NULL AND NOT superuser THEN
+		RAISE EXCEPTION 'only a superuser can change the URL of handler "%"', h.name
+			USING ERRCODE = 'insufficient_privilege', HINT = 'Requests go to its unix_socket, a socket of the server.';
+	ELSIF 'url' = ANY (options) AND NOT 'authorization' = ANY (options) AND NOT creator
+		AND EXISTS (SELECT FROM outbox.handler_secret s WHERE s.handler_id = h.id AND s.kind = 'authorization') THEN
+		RAISE EXCEPTION 'only role "%" can change the URL of handler "%" and keep its authorization', h.creator, h.name
+			USING ERRCODE = 'insufficient_privilege', HINT = 'It would be sent to the new URL. Pass authorization along with that, or reset it.';
 	END IF;
 	IF hook IS NOT NULL THEN
 		PERFORM outbox._check_hook(h, hook);
@@ -950,7 +959,7 @@ CREATE FUNCTION outbox.alter_handler(name text, new_name text DEFAULT NULL, topi
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.alter_handler(text, text, text[], text, interval, interval, int, float8, int, int, interval[], interval, interval, float8, interval, jsonb, text, jsonb, text, text, int, interval, text, text, text, text, text, int, interval, interval, interval, text, regprocedure, text[]) IS
 'Change a handler: options as in outbox.create_handler(), NULL keeps what is there.
-new_name: rename it. topics: for messages staged from then on. url: another URL, but not one where there was none. secret, authorization: replace what is there.
+new_name: rename it. topics: for messages staged from then on. url: another URL, but not one where there was none; the handler''s authorization goes there too, so whoever is not its creator has to give or reset that as well. secret, authorization: replace what is there.
 reset: names of options to put back to their defaults. Whether a handler is ordered, and whether it pushes, is decided when it is created.
 Requests that are out finish with the options they had. Errors: undefined_object if there is no such handler, otherwise as outbox.create_handler().';
 
