@@ -92,6 +92,12 @@ static OutboxPlan successor_plan = {
 	.argtypes = {INT4OID, TEXTOID, UUIDOID},
 };
 
+static OutboxPlan exists_plan = {
+	.sql = "SELECT FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.=) $1",
+	.nargs = 1,
+	.argtypes = {INT8OID},
+};
+
 /* A hand-over being settled.  Lives as long as its transaction. */
 typedef struct HandOver
 {
@@ -183,18 +189,30 @@ get_text(const HandOver *h, LoadColumn column)
 	return isnull ? NULL : TextDatumGetCString(d);
 }
 
-/* Lock and read the row.  False if it is gone, or locked. */
-static bool
-load(HandOver *h)
+/* Run one of the worker's own statements about this row. */
+static uint64
+execute_for_row(const HandOver *h, OutboxPlan *plan, bool read_only, int expected)
 {
 	Datum		values[1] = {Int64GetDatum(h->hook_id)};
 	int			nestlevel = pin_plans();
-	uint64		n = outbox_execute(&load_plan, values, NULL, false, 1, SPI_OK_SELECT);
-	bool		isnull;
+	uint64		n = outbox_execute(plan, values, NULL, read_only, 0, expected);
 
 	unpin_plans(nestlevel);
-	if (n == 0)
+	return n;
+}
+
+/* Lock and read the row.  Otherwise says why not: it is gone, or locked. */
+static bool
+load(HandOver *h, OutboxHookResult *otherwise)
+{
+	bool		isnull;
+
+	if (execute_for_row(h, &load_plan, false, SPI_OK_SELECT) == 0)
+	{
+		/* Whoever has it may still fail and leave it. */
+		*otherwise = execute_for_row(h, &exists_plan, true, SPI_OK_SELECT) > 0 ? OUTBOX_HOOK_BUSY : OUTBOX_HOOK_GONE;
 		return false;
+	}
 	h->tuple = SPI_tuptable->vals[0];
 	h->desc = SPI_tuptable->tupdesc;
 	h->message_id = *DatumGetUUIDP(get(h, COL_MESSAGE_ID, &isnull));
@@ -433,11 +451,7 @@ write_transition(HandOver *h, const char *failure)
 static void
 delete_row(const HandOver *h)
 {
-	Datum		values[1] = {Int64GetDatum(h->hook_id)};
-	int			nestlevel = pin_plans();
-
-	outbox_execute(&delete_plan, values, NULL, false, 0, SPI_OK_DELETE);
-	unpin_plans(nestlevel);
+	(void) execute_for_row(h, &delete_plan, false, SPI_OK_DELETE);
 }
 
 /* What was written so far becomes visible. */
@@ -454,11 +468,12 @@ static OutboxHookResult
 settle_in_transaction(HandOver *h, const char *give_up)
 {
 	const char *failure = give_up;
+	OutboxHookResult otherwise;
 
 	if (!lock_tables())
 		return OUTBOX_HOOK_HELD;
-	if (!load(h))
-		return OUTBOX_HOOK_GONE;
+	if (!load(h, &otherwise))
+		return otherwise;
 	/* Those who change deliveries do not look at the hand-over: its end needs no more than this. */
 	switch (lock_delivery(h))
 	{

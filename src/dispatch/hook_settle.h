@@ -19,9 +19,9 @@
 typedef enum OutboxHookResult
 {
 	OUTBOX_HOOK_DONE,			/* settled; or nothing was left to settle, and the row is gone */
-	OUTBOX_HOOK_GONE,			/* there is no such row, or the other worker has it */
+	OUTBOX_HOOK_GONE,			/* there is no such row: the other worker was faster */
 	OUTBOX_HOOK_HELD,			/* somebody holds the delivery, or a table: later */
-	OUTBOX_HOOK_BUSY			/* the other worker runs this handler's function: later */
+	OUTBOX_HOOK_BUSY			/* the other worker is at it, or runs this handler's function: later */
 } OutboxHookResult;
 
 /*

@@ -33,6 +33,7 @@ leave_place(int code, Datum arg)
 	SpinLockAcquire(&database->mutex);
 	place->pid = 0;
 	place->procno = -1;
+	/* Ids are never used again, so this may stay. */
 	if (overran)
 		place->overran = place->hook_id;
 	place->handler_id = 0;
@@ -154,23 +155,15 @@ outbox_hook_slot_set_overran(void)
 	overran = true;
 }
 
-int64
-outbox_hook_slot_overran(void)
+bool
+outbox_hook_slot_has_overrun(int64 hook_id)
 {
-	int64		hook_id;
+	bool		found;
 
 	SpinLockAcquire(&database->mutex);
-	hook_id = place->overran;
+	found = (place->overran == hook_id || other->overran == hook_id);
 	SpinLockRelease(&database->mutex);
-	return hook_id;
-}
-
-void
-outbox_hook_slot_forget_overran(void)
-{
-	SpinLockAcquire(&database->mutex);
-	place->overran = 0;
-	SpinLockRelease(&database->mutex);
+	return found;
 }
 
 void

@@ -44,9 +44,8 @@ extern void outbox_hook_slot_wake_other(void);
 extern void outbox_hook_slot_wake_dispatcher(void);
 extern void outbox_hook_slot_set_overran(void);
 
-/* The hand-over whose function ended the process that held this place before; 0: none. */
-extern int64 outbox_hook_slot_overran(void);
-extern void outbox_hook_slot_forget_overran(void);
+/* Has the function for this hand-over ended the process of a worker before? */
+extern bool outbox_hook_slot_has_overrun(int64 hook_id);
 
 /* The process ends because it is not needed, not because it failed. */
 extern void outbox_hook_slot_leave(void);

@@ -200,7 +200,7 @@ rescan(TimestampTz now)
 static const char *
 reason_to_give_up(int64 hook_id)
 {
-	if (outbox_hook_slot_overran() != hook_id)
+	if (!outbox_hook_slot_has_overrun(hook_id))
 		return NULL;
 	return psprintf("on_settle function did not stop when it was cancelled after %d ms (outbox.hook_timeout)",
 					outbox_hook_timeout);
@@ -259,8 +259,6 @@ serve(OutboxHookQueue *queue, TimestampTz begin)
 		last_served = now;
 	if (result == OUTBOX_HOOK_HELD || result == OUTBOX_HOOK_BUSY)
 		outbox_hook_queue_add(handler_id, hook_id, now + HELD_RETRY_US);
-	else if (outbox_hook_slot_overran() == hook_id)
-		outbox_hook_slot_forget_overran();
 	note_duration(queue, begin, now);
 	/* A wait inside the work, for a lock or a page, may have swallowed somebody's ring. */
 	SetLatch(MyLatch);

@@ -63,14 +63,22 @@ sub hand_over
 	return;
 }
 
-# All delivered, sent once, one call each.
+# All of the handler delivered, sent once, one call each.
+sub check_only
+{
+	my ($handler, $name, $database) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->wait_for("SELECT string_agg(DISTINCT state || ' ' || attempts, ', ') FROM outbox.deliveries WHERE handler = '$handler'", 'delivered 1', "$name: all are delivered", $database);
+	is($receiver->count("/$handler"), 3, "$name: each was sent once");
+	is($node->sql("SELECT count(*), count(DISTINCT message_id) FROM app.done WHERE handler = '$handler'", $database), '3|3', "$name: each function has run once to completion");
+	return;
+}
+
 sub check
 {
 	my ($name, $database) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$node->wait_for("SELECT string_agg(DISTINCT state || ' ' || attempts, ', ') FROM outbox.deliveries WHERE handler = 'gated'", 'delivered 1', "$name: all are delivered", $database);
-	is($receiver->count('/gated'), 3, "$name: each was sent once");
-	is($node->sql('SELECT count(*), count(DISTINCT message_id) FROM app.done', $database), '3|3', "$name: each function has run once to completion");
+	check_only('gated', $name, $database);
 	$node->wait_for('SELECT count(*) FROM outbox.hook', 0, "$name: no hand-over is left", $database);
 	return;
 }
@@ -92,6 +100,39 @@ $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'out
 $gate->query_safe('COMMIT');
 $gate->quit;
 check('terminated worker');
+
+# --- the spare worker is terminated while the first one is free
+$node->sql(<<'SQL');
+SET ROLE app;
+CREATE TABLE app.gate_2 (n int);
+CREATE FUNCTION app.pass_gate_2(s outbox.settlement) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO app.done VALUES (s.message_id, s.handler, s.attempt);
+	LOCK TABLE app.gate_2 IN ROW EXCLUSIVE MODE;
+END $$;
+SQL
+$node->sql("SET ROLE app; SELECT outbox.create_handler('gated_2', '{t.gated_2}', '" . $receiver->url('/gated_2') . "', on_settle => 'app.pass_gate_2(outbox.settlement)')");
+$gate = close_gate();
+my $gate_2 = $node->background_psql('postgres');
+$gate_2->query_safe('BEGIN; LOCK TABLE app.gate_2');
+hand_over();
+$node->stage('t.gated_2') foreach 1 .. 2;
+$node->wait_for($running, 2, 'while one function runs, a spare worker runs that of another handler');
+$node->stage('t.gated_2');
+$node->wait_for('SELECT count(*) FROM outbox.hook', 6, 'more are handed over');
+$gate->query_safe('COMMIT');
+$gate->quit;
+check_only('gated', 'beside the spare');
+$pid = $node->sql("SELECT pid FROM pg_stat_activity WHERE query = 'on_settle of handler \"gated_2\"'");
+# It is idle once it has found that the spare has those that are left.
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND pid <> $pid AND state = 'idle'", 1, 'the first worker finds nothing to do');
+$node->sql("SELECT pg_terminate_backend($pid)");
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE query = 'on_settle of handler \"gated_2\"' AND pid <> $pid", 1, 'the spare terminated, the first one takes over');
+$gate_2->query_safe('COMMIT');
+$gate_2->quit;
+$node->wait_for("SELECT string_agg(DISTINCT state || ' ' || attempts, ', ') FROM outbox.deliveries WHERE handler = 'gated_2'", 'delivered 1', 'all are delivered');
+is($receiver->count('/gated_2'), 3, 'each was sent once');
+$node->sql("SET ROLE app; SELECT outbox.drop_handler('gated_2')");
 
 # --- the dispatcher is terminated
 $gate = close_gate();
