@@ -586,7 +586,6 @@ main_loop(void)
 		empty_doorbell(now);
 		begin = now;
 		do_maintenance(now);
-		outbox_hook_attend(now, outbox_reload_is_known() && !outbox_reload_is_held() && !outbox_reload_is_gone());
 		outbox_lanes_fire_timers(now);
 		visit_ready_lanes(now, true);
 		do_database_work(now);
@@ -594,6 +593,8 @@ main_loop(void)
 		visit_ready_lanes(now, false);
 		outbox_send_drive(now - begin > LONG_ABSENCE_US);
 
+		/* After the database work: what that has handed over may need another worker. */
+		outbox_hook_attend(now, outbox_reload_is_known() && !outbox_reload_is_held() && !outbox_reload_is_gone());
 		report_activity();
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0;
 		report_statistics(now, idle);
