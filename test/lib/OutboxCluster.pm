@@ -27,7 +27,10 @@ sub create
 {
 	my ($class, $name, %options) = @_;
 	my $node = $class->new($name);
-	$node->init(%{ $options{init} || {} });
+	# UTF-8 whatever the locale of whoever runs the test.
+	my %init = %{ $options{init} || {} };
+	$init{extra} = [ '--encoding=UTF8', '--no-locale', @{ $init{extra} || [] } ];
+	$node->init(%init);
 	$node->append_conf('postgresql.conf', <<"END");
 log_statement = none
 log_min_messages = info
