@@ -51,6 +51,9 @@
 /* Lanes whose successors one transaction reads. */
 #define MAX_SUCCESSOR_LANES 64
 
+/* Messages between two of a lane that are stepped over before the index is descended again. */
+#define MAX_MESSAGE_STEPS 4
+
 /* After a slice of a rescan the lane's next one waits this many times its duration. */
 #define RESCAN_DUTY 30
 
@@ -75,6 +78,8 @@ typedef struct Reader
 	IndexScanDesc scan;
 	OutboxOutstandingStart start;
 	IndexScanDesc message_scan;
+	bool		message_scan_stands;	/* on an entry: message_at */
+	pg_uuid_t	message_at;
 	TupleTableSlot *slot;
 	TupleTableSlot *message_slot;
 } Reader;
@@ -228,6 +233,7 @@ outbox_fetch_begin(void)
 	/* The key of an entry is needed even where its row is dead. */
 	reader.scan->xs_want_itup = true;
 	reader.message_scan = outbox_index_beginscan(reader.message, reader.message_pkey, snapshot, 1);
+	reader.message_scan->xs_want_itup = true;
 	reader.slot = table_slot_create(reader.delivery, NULL);
 	reader.message_slot = table_slot_create(reader.message, NULL);
 	return true;
@@ -359,15 +365,56 @@ build_message(const pg_uuid_t *id)
 	return message;
 }
 
+static void
+note_message_at(void)
+{
+	bool		isnull;
+
+	reader.message_at = *DatumGetUUIDP(index_getattr(reader.message_scan->xs_itup, 1,
+													 reader.message_scan->xs_itupdesc, &isnull));
+}
+
+/*
+ * A lane reads roughly in the order in which messages were staged, so the
+ * next one it wants is as a rule the next one in the index.  Stepping there
+ * is cheaper than descending again, unless too many others lie between.
+ */
+static bool
+step_to_message(const pg_uuid_t *id)
+{
+	int			steps = 0;
+
+	while (reader.message_scan_stands)
+	{
+		int			cmp = memcmp(reader.message_at.data, id->data, UUID_LEN);
+
+		if (cmp >= 0 || steps++ >= MAX_MESSAGE_STEPS)
+			return cmp == 0;
+		reader.message_scan_stands = index_getnext_tid(reader.message_scan, ForwardScanDirection) != NULL;
+		if (reader.message_scan_stands)
+			note_message_at();
+	}
+	return false;
+}
+
 /* Find the message of a delivery.  False if there is none (deleted by hand). */
 static bool
 find_message(const pg_uuid_t *id)
 {
 	ScanKeyData key;
 
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
-	index_rescan(reader.message_scan, &key, 1, NULL, 0);
-	return index_getnext_slot(reader.message_scan, ForwardScanDirection, reader.message_slot);
+	if (!step_to_message(id))
+	{
+		ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(id));
+		index_rescan(reader.message_scan, &key, 1, NULL, 0);
+		reader.message_scan_stands = index_getnext_tid(reader.message_scan, ForwardScanDirection) != NULL;
+		if (!reader.message_scan_stands)
+			return false;
+		note_message_at();
+		if (memcmp(reader.message_at.data, id->data, UUID_LEN) != 0)
+			return false;
+	}
+	return index_fetch_heap(reader.message_scan, reader.message_slot);
 }
 
 /* The delivery in slot, without its message, in the deliveries' context and in their table. */
