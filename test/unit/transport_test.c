@@ -66,7 +66,8 @@ two_addresses(Lookup real, const char *first, const char *second, const char *se
 	return 0;
 }
 
-int
+/* Since PostgreSQL 16 its flags hide what is not marked, and libcurl must find this one. */
+__attribute__((visibility("default"))) int
 getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **result)
 {
 	Lookup		real = (Lookup) dlsym(RTLD_NEXT, "getaddrinfo");
