@@ -29,6 +29,7 @@
 
 #include "compat.h"
 #include "consume/key_order.h"
+#include "consume/transaction.h"
 
 /* Dead entries stepped over before a floor is worth keeping. */
 #define FLOOR_WORTH 32
@@ -148,8 +149,9 @@ find_smallest(OutboxKeyOrder *order, const text *key, const pg_uuid_t *floor)
 	{
 		pg_uuid_t	id = slot_id(order->slot);
 
-		outbox_key_floor_raise(&order->handler->ref, order->start,
-							   VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key), &id);
+		if (outbox_consume_bound(&order->handler->ref, &id))
+			outbox_key_floor_raise(&order->handler->ref, order->start,
+								   VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key), &id);
 	}
 	return found;
 }

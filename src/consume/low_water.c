@@ -184,7 +184,9 @@ outbox_low_water_finish(const OutboxPullRef *ref, int32 version,
 	{
 		OutboxPosition *position = position_of(state, version);
 
-		if (reached != NULL && outbox_key_cmp(reached, &position->key) > 0)
+		/* One that has gone back since the start did so for something that this claim may not have met. */
+		if (reached != NULL && outbox_key_cmp(&position->key, &start->from) >= 0 &&
+			outbox_key_cmp(reached, &position->key) > 0)
 		{
 			OutboxKey	limit = heed_recent(state, start, reached);
 

@@ -103,8 +103,15 @@ settle_one(Settlement *s, const Claimed *claimed)
 	if (outbox_deliveries_lock(&s->table, LockWaitBlock) != TM_Ok)
 		return false;
 	outbox_deliveries_read(s->table.slot, &row);
+	/* The version that was waited for may have another key. */
+	outbox_consume_hold(&s->handler.ref, &row.key, false);
 	if (is_fenced_off(&row, claimed->attempt))
+	{
+		/* Locked until the transaction ends, it is passed by others, who have to be told then. */
+		if (row.state < OUTBOX_DELIVERED)
+			outbox_consume_moved(&s->handler.ref, &row.key);
 		return false;
+	}
 	apply(s, &row);
 	return true;
 }

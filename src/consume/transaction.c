@@ -17,6 +17,7 @@
 #include "consume/low_water.h"
 #include "consume/transaction.h"
 #include "consume/waiters.h"
+#include "dispatch/doorbell.h"
 
 #define MAX_KEYS 128
 #define MAX_XIDS 8
@@ -166,6 +167,28 @@ outbox_consume_moved(const OutboxPullRef *ref, const OutboxKey *key)
 	add_key(&note_of(ref)->moved, key);
 }
 
+bool
+outbox_consume_bound(const OutboxPullRef *ref, pg_uuid_t *id)
+{
+	if (outbox_doorbell_changed(ref->handler_id))
+		return false;
+	for (int i = 0; i < nnotes; i++)
+	{
+		const KeyList *held = &notes[i]->held;
+
+		if (notes[i]->ref.handler_id != ref->handler_id)
+			continue;
+		if (held->more > 0)
+			return false;
+		for (int j = 0; j < held->n; j++)
+		{
+			if (memcmp(held->keys[j].id.data, id->data, UUID_LEN) < 0)
+				*id = held->keys[j].id;
+		}
+	}
+	return true;
+}
+
 void
 outbox_consume_revisit(const OutboxPullRef *ref, const pg_uuid_t *id)
 {
@@ -189,15 +212,25 @@ announce(const OutboxPullRef *ref, int due, TimestampTz next, TimestampTz now)
 }
 
 static void
-report_keys(const OutboxPullRef *ref, const KeyList *list, TimestampTz now)
+report_positions(const OutboxPullRef *ref, const KeyList *list)
 {
 	static const pg_uuid_t lowest_id = {{0}};
+
+	for (int i = 0; i < list->n; i++)
+		outbox_low_water_report(ref, &list->keys[i]);
+	if (list->more > 0)
+		outbox_low_water_report_several(ref, &list->lowest, &lowest_id);
+}
+
+static void
+report_keys(const OutboxPullRef *ref, const KeyList *list, TimestampTz now)
+{
 	TimestampTz next = DT_NOEND;
 	int			due = 0;
 
+	report_positions(ref, list);
 	for (int i = 0; i < list->n; i++)
 	{
-		outbox_low_water_report(ref, &list->keys[i]);
 		if (list->keys[i].due_at <= now)
 			due++;
 		else
@@ -205,7 +238,6 @@ report_keys(const OutboxPullRef *ref, const KeyList *list, TimestampTz now)
 	}
 	if (list->more > 0)
 	{
-		outbox_low_water_report_several(ref, &list->lowest, &lowest_id);
 		if (list->lowest.due_at <= now)
 			due += list->more;
 		next = Min(next, Max(list->lowest.due_at, now));
@@ -231,6 +263,21 @@ unregister(Note *note)
 	note->nxids = 0;
 }
 
+/*
+ * Operators' functions note what they change in the doorbell, not here.  In
+ * a transaction that consumes as well, others have taken the rows they held
+ * for claimed ones.
+ */
+static void
+report_taken_back(const OutboxPullRef *ref)
+{
+	if (outbox_doorbell_changed(ref->handler_id))
+	{
+		outbox_low_water_reset(ref);
+		outbox_waiters_due_at(ref, DT_NOBEGIN);
+	}
+}
+
 static void
 finish_note(Note *note, bool committed, TimestampTz now)
 {
@@ -244,8 +291,29 @@ finish_note(Note *note, bool committed, TimestampTz now)
 		report_revisits(&note->ref, &note->revisit, now);
 	}
 	else
+	{
 		report_keys(&note->ref, &note->held, now);
+		report_taken_back(&note->ref);
+	}
 	unregister(note);
+}
+
+/*
+ * Others have passed the rows that are held, and nobody will report them if
+ * the prepared transaction is rolled back.  So they are reported now, when
+ * they can no longer be taken for a claimant's, and are looked at again and
+ * again until the transaction has ended.
+ */
+static void
+finish_prepared(Note *note, TimestampTz now)
+{
+	note->ref.state = outbox_pull_state(note->ref.dboid, note->ref.handler_id, false);
+	if (note->ref.state == NULL)
+		return;
+	unregister(note);
+	report_positions(&note->ref, &note->held);
+	report_taken_back(&note->ref);
+	outbox_waiters_due_at(&note->ref, now);
 }
 
 static void
@@ -299,8 +367,13 @@ outbox_consume_before_prepare(void)
 void
 outbox_consume_at_prepare(void)
 {
+	TimestampTz now;
+
+	if (nnotes == 0)
+		return;
+	now = GetCurrentTimestamp();
 	for (int i = 0; i < nnotes; i++)
-		unregister(notes[i]);
+		finish_prepared(notes[i], now);
 	forget_notes();
 }
 

@@ -38,6 +38,13 @@ extern void outbox_consume_moved(const OutboxPullRef *ref, const OutboxKey *key)
 /* At commit the key of this message on an ordered handler may have a new head. */
 extern void outbox_consume_revisit(const OutboxPullRef *ref, const pg_uuid_t *id);
 
+/*
+ * Lower id to the lowest one that this transaction holds of the handler's
+ * deliveries: what it sees settled from there on may yet be rolled back.
+ * False if that is not known.
+ */
+extern bool outbox_consume_bound(const OutboxPullRef *ref, pg_uuid_t *id);
+
 /* Called by the library's transaction callbacks. */
 extern void outbox_consume_before_prepare(void);
 extern void outbox_consume_at_prepare(void);

@@ -18,13 +18,18 @@
 
 #include "compat.h"
 #include "consume/transaction.h"
+#include "consume/waiters.h"
 #include "consume/walk.h"
+#include "dispatch/doorbell.h"
 
 /* Dead entries that a look into the future steps over before it takes what it has. */
 #define MAX_FUTURE_ENTRIES 1000
 
 /* How often strays are taken off before the walk turns to the index. */
 #define MAX_STRAY_ROUNDS 8
+
+/* What was put back is looked at again after this time. */
+#define RECHECK_US (1 * USECS_PER_SEC)
 
 /* Step 1 of low_water.h, and the snapshot of step 2. */
 static void
@@ -109,10 +114,13 @@ count_visit(OutboxWalk *walk, OutboxVisit visit, const OutboxKey *key, int32 min
 		walk->found_held = true;
 	if (visit == OUTBOX_VISIT_TAKEN)
 		walk->taken++;
-	else if (visit == OUTBOX_VISIT_UNRESOLVED && walk->writing)
+	else if (visit == OUTBOX_VISIT_UNRESOLVED && walk->writing && has_room(walk))
+	{
 		add_unresolved(walk, key, min_version);
-	/* A walk that only looks leaves everything where it is, so the position stays before it. */
-	if (visit != OUTBOX_VISIT_PASSED && !walk->writing)
+		return;
+	}
+	/* What can be neither taken nor noted stays ahead; a walk that only looks does neither. */
+	if (visit == OUTBOX_VISIT_UNRESOLVED || (visit == OUTBOX_VISIT_TAKEN && !walk->writing))
 		walk->found = true;
 }
 
@@ -198,13 +206,25 @@ visit_strays(OutboxWalk *walk)
 	}
 }
 
+/*
+ * How many strays to take off.  No more than are wanted, so that others find
+ * some too; ever more when those in front are of no use, until none is left out.
+ */
+static int
+strays_of_round(const OutboxWalk *walk, int round)
+{
+	if (!walk->writing)
+		return OUTBOX_STRAYS;
+	return Min(walk->wanted - walk->taken, OUTBOX_STRAYS) << (round - 1);
+}
+
 /* All strays as far as they are wanted; leaves the last round's snapshot active. */
 static void
 walk_strays(OutboxWalk *walk)
 {
 	for (int round = 1;; round++)
 	{
-		start_round(walk, walk->writing ? walk->wanted - walk->taken : OUTBOX_STRAYS);
+		start_round(walk, strays_of_round(walk, round));
 		visit_strays(walk);
 		if (!walk->start.more_strays || !walk->writing || walk->taken >= walk->wanted ||
 			round == MAX_STRAY_ROUNDS || !has_room(walk))
@@ -213,20 +233,16 @@ walk_strays(OutboxWalk *walk)
 	}
 }
 
-/* A visible row of the index; false if it can neither be dealt with nor noted. */
-static bool
+/* A visible row of the index. */
+static void
 visit_indexed(OutboxWalk *walk, const OutboxKey *key)
 {
 	OutboxDeliveryRow row;
 
 	outbox_deliveries_read(walk->table.slot, &row);
 	/* Consumers of that version have a position of their own. */
-	if (row.min_version > walk->version)
-		return true;
-	if (!has_room(walk))
-		return false;
-	count_visit(walk, offer(walk, &row), key, row.min_version);
-	return true;
+	if (row.min_version <= walk->version)
+		count_visit(walk, offer(walk, &row), key, row.min_version);
 }
 
 /*
@@ -291,8 +307,8 @@ walk_index(OutboxWalk *walk, OutboxKey *reached)
 			walk->next_due = key.due_at;
 			break;
 		}
-		if (index_fetch_heap(scan, walk->table.slot) && !visit_indexed(walk, &key))
-			break;
+		if (index_fetch_heap(scan, walk->table.slot))
+			visit_indexed(walk, &key);
 		if (!walk->found)
 			*reached = key;
 	}
@@ -314,8 +330,13 @@ outbox_walk(OutboxWalk *walk)
 
 	walk_strays(walk);
 	walk_index(walk, &reached);
-	outbox_low_water_finish(&walk->handler->ref, walk->version, &walk->start, &reached,
+	/* What this transaction sees cancelled may yet be rolled back. */
+	outbox_low_water_finish(&walk->handler->ref, walk->version, &walk->start,
+							outbox_doorbell_changed(walk->handler->id) ? NULL : &reached,
 							walk->unresolved, walk->nunresolved);
+	/* Whoever looked in the meantime did not see the strays that were taken off. */
+	if (walk->nunresolved > 0)
+		outbox_waiters_due_at(&walk->handler->ref, walk->now + RECHECK_US);
 
 	outbox_key_order_close(&walk->order);
 	outbox_deliveries_close(&walk->table);

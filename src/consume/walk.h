@@ -54,7 +54,7 @@ struct OutboxWalk
 	/* the walk's own */
 	OutboxClaimStart start;
 	OutboxKeyOrder order;
-	bool		found;			/* not writing: something is there that has to stay ahead */
+	bool		found;			/* something is there that has to stay ahead of the position */
 	OutboxUnresolved unresolved[OUTBOX_STRAYS];
 	int			nunresolved;
 };

@@ -141,6 +141,18 @@ outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
 	note_range(&ring);
 }
 
+bool
+outbox_doorbell_changed(int32 handler_id)
+{
+	/* In the range of a handler, if it has one, its kind says so for all of them. */
+	for (int i = 0; i < nnotes; i++)
+	{
+		if (notes[i].kind == OUTBOX_RING_REREAD && notes[i].handler_id == handler_id)
+			return true;
+	}
+	return false;
+}
+
 void
 outbox_doorbell_note_handlers(void)
 {

@@ -30,6 +30,9 @@
 extern void outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
 								 TimestampTz due_at, const pg_uuid_t *id);
 
+/* Has this transaction noted that outstanding deliveries of the handler changed? */
+extern bool outbox_doorbell_changed(int32 handler_id);
+
 /* A handler, its status or the installation changed. */
 extern void outbox_doorbell_note_handlers(void);
 
