@@ -47,6 +47,7 @@ typedef struct Wait
 	TimestampTz deadline;
 	OutboxPullRef ref;
 	bool		owes;			/* it was woken and has not looked yet */
+	bool		checking;		/* the keeper's alarm has gone off, and the next one is not set */
 } Wait;
 
 static OutboxVisit
@@ -93,9 +94,11 @@ check(Wait *wait, int nwaiters)
 	TimestampTz next_due;
 	int			n;
 
+	wait->checking = true;
 	outbox_waiters_begin_check(&wait->ref);
 	n = look(wait, nwaiters, &next_due);
 	outbox_waiters_due_at(&wait->ref, next_due);
+	wait->checking = false;
 	outbox_waiters_wake(&wait->ref, n, GetCurrentTimestamp());
 }
 
@@ -172,7 +175,10 @@ wait_in_list(Wait *wait)
 	}
 }
 
-/* Leave the list in any event; a wake-up that nobody has looked after goes to the next waiter. */
+/*
+ * Leave the list in any event.  A wake-up that nobody has looked after goes to
+ * the next waiter, a check that was not finished to the next keeper.
+ */
 static void
 leave(int code, Datum arg)
 {
@@ -180,6 +186,8 @@ leave(int code, Datum arg)
 
 	if (outbox_waiter_leave(&wait->ref) || wait->owes)
 		outbox_waiters_wake(&wait->ref, 1, GetCurrentTimestamp());
+	if (wait->checking)
+		outbox_waiters_due_at(&wait->ref, DT_NOBEGIN);
 }
 
 static void

@@ -236,6 +236,23 @@ foreach my $how ('pg_cancel_backend', 'pg_terminate_backend')
 	cmp_ok($taken_over, '>', 0, sprintf '%s: the wake-up went to the next waiter after %.0f ms', $how, $taken_over * 1000);
 }
 
+# The keeper is cancelled in the middle of its look: the next one looks in its place.
+{
+	my $operator = PsqlSession->new($node);
+	my ($keeper, $next) = map { PsqlSession->new($node) } 1 .. 2;
+	foreach ($keeper, $next) { $_->start("CALL outbox.wait('h', '10 min')"); asleep($_); }
+	$producer->run("SELECT count(outbox.stage('job', delay => '3 s'))");
+	$operator->run('BEGIN; LOCK TABLE outbox.delivery');
+	$node->wait_until('SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = ' . $keeper->backend, 1);
+	$producer->run('SELECT pg_cancel_backend(' . $keeper->backend . ')');
+	like($keeper->finish, qr/canceling statement/, 'the keeper is cancelled while it looks');
+	$operator->run('ROLLBACK');
+	ok(scalar PsqlSession::wait_any(30, $next), 'the next one keeps watch and finds what has fallen due');
+	$next->finish if !$next->busy;
+	is($next->run($take), '1', 'and claims it');
+	$_->close foreach $operator, $keeper, $next;
+}
+
 # One that was woken and is never heard of again costs the others a second at most.
 my ($patient, $gone) = map { PsqlSession->new($node) } 1 .. 2;
 foreach ($patient, $gone) { $_->start("CALL outbox.wait('h', '10 min')"); asleep($_); }
