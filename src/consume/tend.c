@@ -183,6 +183,13 @@ tend_handler(Tending *t)
 static bool
 lock_tables(void)
 {
+	static const char *const read[] = {"handler", "handler_status", "installation", "consumer"};
+
+	for (int i = 0; i < lengthof(read); i++)
+	{
+		if (!ConditionalLockRelationOid(outbox_relation_oid(read[i], false), AccessShareLock))
+			return false;
+	}
 	return ConditionalLockRelationOid(outbox_relation_oid("delivery", false), RowExclusiveLock) &&
 		ConditionalLockRelationOid(outbox_relation_oid("attempt", false), RowExclusiveLock);
 }
