@@ -177,13 +177,13 @@ outbox_update_row(Relation rel, TupleTableSlot *old, TupleTableSlot *new,
 #define outbox_owns_database(dboid, roleid) pg_database_ownercheck(dboid, roleid)
 #endif
 
-/* May the current user create databases?  PostgreSQL 15 tells. */
+/*
+ * May the current user create databases?  Not every minor release exports the
+ * server's own function for it.
+ */
 static inline bool
 outbox_may_create_databases(void)
 {
-#if PG_VERSION_NUM >= 150000
-	return have_createdb_privilege();
-#else
 	HeapTuple	tuple;
 	bool		may;
 
@@ -195,7 +195,6 @@ outbox_may_create_databases(void)
 	may = ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
 	ReleaseSysCache(tuple);
 	return may;
-#endif
 }
 
 /* A random number from 0 to just below 1.  PostgreSQL 15 has a generator of its own. */
