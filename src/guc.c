@@ -99,7 +99,7 @@ define_server_settings(void)
 							 &outbox_enabled, true, PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_in_flight",
 							"Requests of one dispatcher that may be out at once.",
-							NULL, &outbox_max_in_flight, 500, 1, 10000,
+							"The last tenth of them is for handlers that have none out.", &outbox_max_in_flight, 500, 1, 10000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.rescan_interval",
 							"Time between two looks at every outstanding delivery.",

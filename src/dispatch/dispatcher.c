@@ -194,8 +194,6 @@ visit_ready_lanes(TimestampTz now, bool collect)
 			else
 				again[nagain++] = lane;
 		}
-		else if (outbox_send_is_full() && lane->nqueued > 0)
-			again[nagain++] = lane;
 	}
 	for (int i = 0; i < nagain; i++)
 		outbox_lane_ready(again[i]);
@@ -452,7 +450,7 @@ sleep_time(TimestampTz now)
 	{
 		until = earlier(until, outbox_lanes_next_timer());
 		until = earlier(until, outbox_rescan_next());
-		if (outbox_lanes_any_ready() && !outbox_send_is_full())
+		if (outbox_lanes_any_ready())
 			until = now;
 	}
 	until = earlier(until, outbox_reload_next(database));

@@ -60,6 +60,7 @@ static HTAB *deliveries = NULL;
 static size_t deliveries_bytes = 0;
 
 static dlist_head ready_lanes = DLIST_STATIC_INIT(ready_lanes);
+static dlist_head crowded_lanes = DLIST_STATIC_INIT(crowded_lanes);
 static pairingheap *timers = NULL;
 
 /* The heap keeps the largest first, so the earliest time must compare as largest. */
@@ -130,6 +131,16 @@ stop_timer(OutboxLane *lane)
 	lane->in_timers = false;
 }
 
+/* Take the lane off the list it is in. */
+static void
+unlist(OutboxLane *lane)
+{
+	if (lane->is_ready || lane->is_crowded)
+		dlist_delete(&lane->ready_link);
+	lane->is_ready = false;
+	lane->is_crowded = false;
+}
+
 void
 outbox_lane_free(OutboxLane *lane)
 {
@@ -138,8 +149,7 @@ outbox_lane_free(OutboxLane *lane)
 	outbox_order_free(lane);
 	stop_timer(lane);
 	outbox_lane_status_forget(lane);
-	if (lane->is_ready)
-		dlist_delete(&lane->ready_link);
+	unlist(lane);
 	hash_search(lanes, &lane->handler_id, HASH_REMOVE, NULL);
 	pfree(lane);
 }
@@ -394,8 +404,25 @@ outbox_lane_ready(OutboxLane *lane)
 {
 	if (lane->is_ready)
 		return;
+	unlist(lane);
 	lane->is_ready = true;
 	dlist_push_tail(&ready_lanes, &lane->ready_link);
+}
+
+void
+outbox_lane_crowded(OutboxLane *lane)
+{
+	if (lane->is_ready || lane->is_crowded)
+		return;
+	lane->is_crowded = true;
+	dlist_push_tail(&crowded_lanes, &lane->ready_link);
+}
+
+void
+outbox_lanes_have_room(void)
+{
+	while (!dlist_is_empty(&crowded_lanes))
+		outbox_lane_ready(dlist_head_element(OutboxLane, ready_link, &crowded_lanes));
 }
 
 OutboxLane *
@@ -405,8 +432,8 @@ outbox_lane_next_ready(void)
 
 	if (dlist_is_empty(&ready_lanes))
 		return NULL;
-	lane = dlist_container(OutboxLane, ready_link, dlist_pop_head_node(&ready_lanes));
-	lane->is_ready = false;
+	lane = dlist_head_element(OutboxLane, ready_link, &ready_lanes);
+	unlist(lane);
 	return lane;
 }
 

@@ -147,7 +147,8 @@ typedef struct OutboxLane
 
 	/* scheduling */
 	bool		is_ready;
-	dlist_node	ready_link;
+	bool		is_crowded;		/* cannot send because too many requests of all lanes are out */
+	dlist_node	ready_link;		/* of either */
 	bool		in_timers;
 	TimestampTz wake_at;
 	pairingheap_node timer;
@@ -200,6 +201,10 @@ extern bool outbox_lane_may_send(OutboxLane *lane, TimestampTz now);
 extern void outbox_lane_ready(OutboxLane *lane);
 extern OutboxLane *outbox_lane_next_ready(void);
 extern bool outbox_lanes_any_ready(void);
+
+/* The lane can send no more until requests end, of whatever lane; and some have. */
+extern void outbox_lane_crowded(OutboxLane *lane);
+extern void outbox_lanes_have_room(void);
 extern void outbox_lane_wake_at(OutboxLane *lane, TimestampTz when);
 extern void outbox_lanes_fire_timers(TimestampTz now);
 

@@ -27,6 +27,9 @@
 #include "policy/blocked_networks.h"
 #include "policy/outcome.h"
 
+/* One in so many of outbox.max_in_flight is kept for lanes that have no request out. */
+#define KEPT_SHARE 10
+
 /* When the transport could not even start a request, its lane waits so long. */
 #define NOT_SENT_WAIT_US (100 * 1000)
 
@@ -82,6 +85,7 @@ outbox_send_configure(void)
 	HttpTransportOptions options = transport_options();
 
 	transport->configure(&options);
+	outbox_lanes_have_room();
 }
 
 int
@@ -102,10 +106,16 @@ outbox_send_in_flight(void)
 	return transport->in_flight();
 }
 
-bool
-outbox_send_is_full(void)
+/*
+ * The last requests that may be out are for lanes that have none out, so that
+ * slow receivers which take up all others do not keep everybody waiting.
+ */
+static bool
+is_crowded(const OutboxLane *lane)
 {
-	return transport->in_flight() >= outbox_max_in_flight;
+	int			kept = lane->in_flight > 0 ? outbox_max_in_flight / KEPT_SHARE : 0;
+
+	return transport->in_flight() >= outbox_max_in_flight - kept;
 }
 
 static void
@@ -291,10 +301,16 @@ send_request(Outgoing *request, TimestampTz now)
 void
 outbox_send_lane(OutboxLane *lane, TimestampTz now)
 {
-	while (!outbox_send_is_full() && outbox_lane_may_send(lane, now))
+	while (outbox_lane_may_send(lane, now))
 	{
-		Outgoing *request = make_request(lane);
+		Outgoing   *request;
 
+		if (is_crowded(lane))
+		{
+			outbox_lane_crowded(lane);
+			break;
+		}
+		request = make_request(lane);
 		lane->in_flight++;
 		lane->handler->requests++;
 		outbox_rate_limit_take(&lane->rate, now);
@@ -517,5 +533,7 @@ outbox_send_drive(bool after_long_absence)
 			now = GetCurrentTimestamp();
 		finish_request(exchange->owner, now);
 	}
+	if (n > 0)
+		outbox_lanes_have_room();
 	return n;
 }

@@ -32,9 +32,6 @@ extern int	outbox_send_fd(void);
 extern long outbox_send_timeout(void);
 extern int	outbox_send_in_flight(void);
 
-/* True if no request may be started because outbox.max_in_flight are out. */
-extern bool outbox_send_is_full(void);
-
 /* A handler configuration is no longer current: free it when its last request has ended. */
 extern void outbox_send_retire(OutboxHandler *handler);
 

@@ -155,6 +155,23 @@ foreach my $n (2 .. 6)
 cmp_ok(time - $begin, '<', 2, 'and none waits for the lock');
 $locker->run('COMMIT');
 
+# Slow receivers may take up what requests there can be, but for a tenth that
+# is kept for handlers without any.
+$node->sql('ALTER SYSTEM SET outbox.max_in_flight = 20');
+$node->reload;
+$receiver->on("/$_", { hang => 1 }) foreach qw(many few);
+$node->handler($_, ["$_.x"], $receiver->url("/$_"), concurrency => 100) foreach qw(many few fast);
+$node->sql("SELECT count(outbox.stage('many.x')) FROM generate_series(1, 50)");
+ok($receiver->wait_for_requests(18, '/many'), 'one handler takes up nearly everything');
+$node->sql("SELECT count(outbox.stage('few.x')) FROM generate_series(1, 5)");
+ok($receiver->wait_for_requests(1, '/few'), 'another one gets a request out');
+$node->sql("SELECT count(outbox.stage('fast.x')) FROM generate_series(1, 5)");
+ok($receiver->wait_for_requests(5, '/fast'), 'and a third one goes on');
+is($receiver->count('/many') . ' ' . $receiver->count('/few'), '18 1', 'while the slow ones wait');
+$receiver->on("/$_", {}) foreach qw(many few);
+$receiver->release("/$_", {}) foreach qw(many few);
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state = 'delivered' AND topic IN ('many.x', 'few.x')", 55, 'until they answer');
+
 # The request that was to find out whether the receiver is well again cannot
 # be written: the next one finds out.
 $node->sql("CREATE DATABASE jp TEMPLATE template0 ENCODING 'EUC_JP' LOCALE 'C'");
