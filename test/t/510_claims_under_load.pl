@@ -6,7 +6,9 @@ use strict;
 use warnings;
 
 use OutboxCluster;
+use POSIX ();
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $node = OutboxCluster->create('main', conf => "outbox.rescan_interval = '1 h'\nfsync = off\nautovacuum_naptime = '1 s'\n");
 $node->handler('free', ['free'], undef, max_attempts => 1000, jitter => 0);
@@ -18,13 +20,15 @@ CREATE UNLOGGED TABLE out_now (key text PRIMARY KEY, id uuid);
 CREATE SEQUENCE numbers;
 
 -- Stage one or many, now or soon, in a transaction that is short or not so short.
-CREATE PROCEDURE produce(topic text, keys int) LANGUAGE plpgsql AS $$
+CREATE PROCEDURE produce(topic text, keys int, serialise boolean DEFAULT true) LANGUAGE plpgsql AS $$
 DECLARE
 	n int := CASE WHEN random() < 0.1 THEN 40 ELSE 1 + (random() * 3)::int END;
 	k text := 'k' || (random() * keys)::int;
 BEGIN
 	-- As the order of keys is promised to producers that serialise on them.
-	PERFORM pg_advisory_xact_lock(hashtext(k));
+	IF serialise THEN
+		PERFORM pg_advisory_xact_lock(hashtext(k));
+	END IF;
 	PERFORM outbox.stage(topic, to_jsonb(nextval('numbers')), key => k,
 		delay => CASE WHEN random() < 0.1 THEN interval '50 ms' * random() END)
 	FROM generate_series(1, n);
@@ -121,10 +125,36 @@ sub pgbench
 		push @files, '-f', "$dir/script$i.sql\@$weight";
 	}
 	my ($out, $err) = ('', '');
-	my $ok = IPC::Run::run([ 'pgbench', '-n', '-c', 12, '-j', 2, '-T', $seconds, @files, 'postgres' ],
-		'>', \$out, '2>', \$err, init => sub { $ENV{PGHOST} = $node->host; $ENV{PGPORT} = $node->port; });
-	diag($err) if !$ok || $err =~ /error/i;
-	return $ok && $err !~ /ERROR/;
+	my $pgbench = IPC::Run::start([ 'pgbench', '-n', '-c', 12, '-j', 2, '-T', $seconds, @files, 'postgres' ],
+		'>', \$out, '2>', \$err, init => sub { @ENV{qw(PGHOST PGPORT PGAPPNAME)} = ($node->host, $node->port, 'load'); });
+	$node->wait_until("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'load'", 12);
+	my $harasser = harass(split /,/, $node->sql("SELECT string_agg(pid::text, ',') FROM pg_stat_activity WHERE application_name = 'load'"));
+	$pgbench->finish;
+	kill 'TERM', $harasser;
+	waitpid $harasser, 0;
+	diag($err) if $pgbench->result(0) || $err =~ /error/i;
+	return $pgbench->result(0) == 0 && $err !~ /ERROR/;
+}
+
+# Races are lost at moments that are too short to be hit by chance.  Stopping
+# sessions wherever they are makes the moments long.
+sub harass
+{
+	my @pids = grep { /^[1-9]\d*$/ } @_;
+	die 'nobody to harass' unless @pids;
+	my $harasser = fork // die "fork: $!";
+	return $harasser if $harasser;
+	my $ending = 0;
+	$SIG{TERM} = sub { $ending = 1; };
+	until ($ending)
+	{
+		my $pid = $pids[ rand @pids ];
+		last unless kill 'STOP', $pid;
+		usleep(rand 5000);
+		kill 'CONT', $pid;
+		usleep(rand 1000);
+	}
+	POSIX::_exit(0);
 }
 
 # Take what is left, and see that it all comes: false if something cannot be found for so long.
@@ -180,6 +210,18 @@ is($node->sql("SELECT count(*) = count(DISTINCT id) AND count(*) = (SELECT count
 is($node->sql("SELECT count(*) FROM (SELECT n, lag(n) OVER (PARTITION BY key ORDER BY nr) AS before FROM received WHERE handler = 'ordered') r WHERE n < before"),
 	0, 'and in the order of its key');
 note($node->sql("SELECT count(*), max(attempts) FROM outbox.deliveries"));
+
+# Producers that do not serialise on their keys commit smaller ids after larger ones.
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt, received');
+ok( pgbench(
+		6,
+		[ 6, "CALL produce('ordered', 2, false)" ],
+		[ 12, "CALL consume('ordered', '10 min', false)" ]),
+	'even when earlier messages commit late, never two of a key are out');
+$node->sql("SELECT outbox.retry('ordered', message_id, attempts, after => '0') FROM outbox.delivery WHERE state = 2");
+ok(drain('ordered'), 'everything is found');
+is($node->sql("SELECT count(*) = count(DISTINCT id) AND count(*) = (SELECT count(*) FROM outbox.message) FROM received WHERE handler = 'ordered'"),
+	't', 'every message was completed exactly once');
 
 # What nobody reported is found by the rescan, and leases that have run out for the last time are buried by it.
 $node->handler('forgotten', ['forgotten'], undef, max_attempts => 1);
