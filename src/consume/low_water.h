@@ -36,7 +36,11 @@
  * A stray taken off in step 1 was reported before S, so S shows its row.
  * When more is reported during one claim than is remembered, the claim does
  * not raise the position; a report of several deliveries at once lets it
- * rise no further than the lowest of their keys.
+ * rise no further than the lowest of their keys.  A stray that finds no room
+ * takes the position back to its key; claims that had started from beyond do
+ * not raise it again.
+ *
+ * test/unit/low_water_model_test.c plays these steps in random orders.
  *
  * A row locked by somebody else: by a transaction that has registered as a
  * claimant, it is (b) and may be passed, because that transaction reports

@@ -7,6 +7,7 @@ use warnings;
 
 use OutboxCluster;
 use POSIX ();
+use PsqlSession;
 use Test::More;
 use Time::HiRes qw(usleep);
 
@@ -235,5 +236,21 @@ $node->sql("ALTER SYSTEM SET outbox.rescan_interval = '500 ms'");
 $node->sql('SELECT pg_reload_conf()');
 $node->wait_for("SELECT count(*) FROM outbox.dead_letters WHERE handler = 'forgotten' AND code = 'lease_expired'", 2, 'exhausted leases are dead without a consumer');
 $node->wait_for("SELECT count(*) FROM outbox.claim('forgotten', 10)", 1, 'a row put right by hand is found');
+
+# More pull handlers than have a place in shared memory at a time: those that
+# have lost theirs are read from the beginning.
+$node->sql("SELECT outbox.create_handler('many' || n, ARRAY['many.t' || n]) FROM generate_series(1, 300) n");
+foreach my $round (1 .. 2)
+{
+	$node->sql("SELECT outbox.stage('many.t' || n, to_jsonb(m)) FROM generate_series(1, 300) n, generate_series(1, 3) m");
+	my $open = PsqlSession->new($node);
+	is($open->run("BEGIN; SELECT count(*) FROM generate_series(1, 300) n, LATERAL outbox.claim('many' || n, 1)"), 300, "round $round: 300 handlers, one claim on each");
+	is($node->sql("SELECT count(*) FROM generate_series(1, 300) n, LATERAL outbox.claim('many' || n, 10) c WHERE outbox.complete('many' || n, c.id, c.attempt)"),
+		600, 'others get the rest');
+	$open->run('ROLLBACK');
+	$open->close;
+	is($node->sql("SELECT count(*) FROM generate_series(1, 300) n, LATERAL outbox.claim('many' || n, 10) c WHERE outbox.complete('many' || n, c.id, c.attempt)"),
+		300, 'and what was rolled back, once it is');
+}
 
 done_testing();

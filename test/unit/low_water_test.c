@@ -155,11 +155,133 @@ test_given_way(void)
 	ok(is_met(10, 9), "a position that had given way begins anew");
 }
 
+static void
+test_strays_are_ordered(void)
+{
+	OutboxClaimStart start;
+	OutboxKey	key = {0};
+	OutboxKey	position = {1000, {{0}}};
+
+	reset();
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	outbox_low_water_finish(&ref, 0, &start, &position, NULL, 0);
+	for (int i = 0; i < 50; i++)
+	{
+		key.due_at = (i * 37) % 50;
+		outbox_low_water_report(&ref, &key);
+		outbox_low_water_report(&ref, &key);
+	}
+	outbox_low_water_start(&ref, 0, 1, 20, false, &start);
+	is_int(start.nstrays, 20, "as many strays as asked for");
+	ok(start.more_strays, "and there are more");
+	is_int(start.strays[0].due_at, 0, "the earliest first");
+	is_int(start.strays[19].due_at, 19, "each once");
+	outbox_low_water_start(&ref, 0, 1, 100, true, &start);
+	is_int(start.nstrays, 30, "the rest can be looked at");
+	outbox_low_water_start(&ref, 0, 1, 100, false, &start);
+	is_int(start.nstrays, 30, "and is still there");
+	is_int(start.from.due_at, 1000, "the position has not moved");
+}
+
+static void
+test_overflow(void)
+{
+	OutboxClaimStart start;
+	OutboxKey	key = {0};
+	OutboxKey	position = {1000, {{0}}};
+
+	reset();
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	outbox_low_water_finish(&ref, 0, &start, &position, NULL, 0);
+	for (int i = 0; i < OUTBOX_STRAYS; i++)
+	{
+		key.due_at = 500 + i;
+		outbox_low_water_report(&ref, &key);
+	}
+	key.due_at = 700;
+	outbox_low_water_report(&ref, &key);
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	is_int(start.from.due_at, 700, "a stray for which there is no room takes the position back to it");
+
+	/* More reports than are remembered: the claim that was under way does not raise the position. */
+	for (int i = 0; i <= OUTBOX_RECENT; i++)
+	{
+		key.due_at = 5000 + i;
+		outbox_low_water_report(&ref, &key);
+	}
+	outbox_low_water_finish(&ref, 0, &start, &position, NULL, 0);
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	is_int(start.from.due_at, 700, "too many reports leave the position where it was");
+	outbox_low_water_finish(&ref, 0, &start, &position, NULL, 0);
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	is_int(start.from.due_at, 1000, "the next claim raises it");
+	outbox_low_water_reset(&ref);
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	ok(start.from.due_at == DT_NOBEGIN, "a reset takes it to the beginning");
+}
+
+static void
+test_versions(void)
+{
+	OutboxClaimStart start;
+	OutboxKey	key = {100, {{0}}};
+	OutboxKey	position = {1000, {{0}}};
+	OutboxUnresolved unresolved = {key, 2};
+
+	reset();
+	outbox_low_water_start(&ref, 1, 1, 0, false, &start);
+	outbox_low_water_finish(&ref, 1, &start, &position, &unresolved, 1);
+	outbox_low_water_start(&ref, 1, 1, 10, false, &start);
+	is_int(start.nstrays, 0, "what only newer consumers may claim is no stray while none has gone past it");
+	outbox_low_water_start(&ref, 2, 1, 10, false, &start);
+	ok(start.from.due_at == DT_NOBEGIN, "a newer consumer has a position of its own");
+	outbox_low_water_finish(&ref, 2, &start, &position, NULL, 0);
+	ok(outbox_low_water_is_behind(&ref, &key, 2), "now it lies behind");
+	outbox_low_water_start(&ref, 1, 1, 10, false, &start);
+	outbox_low_water_finish(&ref, 1, &start, NULL, &unresolved, 1);
+	outbox_low_water_start(&ref, 2, 1, 10, false, &start);
+	is_int(start.nstrays, 1, "and is a stray");
+
+	for (int version = 10; version < 10 + OUTBOX_POSITIONS; version++)
+		outbox_low_water_start(&ref, version, 1, 0, false, &start);
+	outbox_low_water_start(&ref, 2, 1, 0, false, &start);
+	ok(start.from.due_at == DT_NOBEGIN, "the position used least recently gives way");
+}
+
+static void
+test_floors(void)
+{
+	OutboxClaimStart start;
+	pg_uuid_t	high = {{9}};
+	pg_uuid_t	found;
+	OutboxKey	key = {1, {{5}}};
+
+	reset();
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	ok(!outbox_key_floor_get(&ref, "k", 1, &found), "no floor yet");
+	outbox_key_floor_raise(&ref, &start, "k", 1, &high);
+	ok(outbox_key_floor_get(&ref, "k", 1, &found) && found.data[0] == 9, "a floor");
+	ok(!outbox_key_floor_get(&ref, "kk", 2, &found), "of this key only");
+	outbox_low_water_report(&ref, &key);
+	ok(outbox_key_floor_get(&ref, "k", 1, &found) && found.data[0] == 5, "a smaller id that commits takes it down");
+	outbox_key_floor_raise(&ref, &start, "k", 1, &high);
+	ok(outbox_key_floor_get(&ref, "k", 1, &found) && found.data[0] == 5, "and a claim that started before does not raise it");
+	outbox_low_water_start(&ref, 0, 1, 0, false, &start);
+	outbox_key_floor_raise(&ref, &start, "k", 1, &high);
+	ok(outbox_key_floor_get(&ref, "k", 1, &found) && found.data[0] == 9, "but one that started afterwards does");
+	outbox_low_water_reset(&ref);
+	ok(outbox_key_floor_get(&ref, "k", 1, &found) && found.data[0] == 0, "a reset takes it down");
+}
+
 int
 main(void)
 {
 	test_positions();
 	test_full();
 	test_given_way();
+	test_strays_are_ordered();
+	test_overflow();
+	test_versions();
+	test_floors();
 	return tap_done();
 }

@@ -6,7 +6,7 @@ test/unit/networks_test: src/policy/networks.o
 test/unit/batch_answer_test: src/policy/batch_answer.o src/policy/answer_headers.o src/policy/http_date.o
 test/unit/topic_test: src/stage/topic.o src/handler/url.o
 test/unit/deadline_test: src/http/deadline.o
-test/unit/low_water_test: src/consume/low_water.o
+test/unit/low_water_test test/unit/low_water_model_test: src/consume/low_water.o
 test/unit/http1_parser_test: test/unit/http1_corpus.h test/unit/http1_record.h src/http/http1_parser.o
 
 # The transports are tested whole, with threads for the receiver.
