@@ -474,7 +474,6 @@ settle_in_transaction(HandOver *h, const char *give_up)
 		return OUTBOX_HOOK_HELD;
 	if (!load(h, &otherwise))
 		return otherwise;
-	/* Those who change deliveries do not look at the hand-over: its end needs no more than this. */
 	switch (lock_delivery(h))
 	{
 		case DELIVERY_CHANGED:
