@@ -16,10 +16,12 @@ COMMENT ON SCHEMA outbox IS 'Transactional outbox: messages, their deliveries an
 -----------------------------------------------------------------------------
 
 -- Which database this outbox was installed in.  A dump, a template copy or a
--- logical subscriber carries a row that names another one: deliveries are
--- held there until outbox.adopt().  No key on purpose: a restore must be able
--- to add the foreign row beside the one CREATE EXTENSION wrote.
+-- logical subscriber carries a row that names another one, and handlers that
+-- are at home elsewhere: deliveries are held there until outbox.adopt().  The
+-- id tells a dump restored over its own database.  No key on purpose: a
+-- restore must be able to add its row beside the one CREATE EXTENSION wrote.
 CREATE TABLE outbox.installation (
+	id uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(),
 	system_identifier bigint NOT NULL,
 	database_oid oid NOT NULL,
 	installed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
@@ -30,6 +32,14 @@ INSERT INTO outbox.installation (system_identifier, database_oid)
 SELECT c.system_identifier, d.oid
 FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d
 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
+
+CREATE FUNCTION outbox._home() RETURNS uuid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT i.id FROM outbox.installation i, pg_control_system() c, pg_database d
+	WHERE d.datname = current_database() AND i.system_identifier = c.system_identifier AND i.database_oid = d.oid
+	ORDER BY i.installed_at DESC LIMIT 1
+$$;
+COMMENT ON FUNCTION outbox._home() IS 'Internal: id of the installation that is this database; NULL in a copy';
 
 -- What a producer staged.  Written once, never updated.
 CREATE TABLE outbox.message (
@@ -90,6 +100,8 @@ CREATE TABLE outbox.handler (
 	creator text NOT NULL DEFAULT SESSION_USER,
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	dropped_at timestamptz,
+	-- the installation it sends from; rows of a copy arrive in any order, and none may be sent before all are there
+	home uuid DEFAULT outbox._home(),
 	-- requests
 	timeout interval NOT NULL DEFAULT '30 s',
 	connect_timeout interval NOT NULL DEFAULT '5 s',
@@ -212,6 +224,11 @@ CREATE TABLE outbox.inbox (
 COMMENT ON TABLE outbox.inbox IS 'Messages accepted from elsewhere, each once until it expires; see outbox.accept()';
 CREATE INDEX inbox_expires ON outbox.inbox (expires_at);
 
+-- A publication of all tables takes these along; those without a key could
+-- not be updated then.
+ALTER TABLE outbox.installation REPLICA IDENTITY FULL;
+ALTER TABLE outbox.handler_secret REPLICA IDENTITY FULL;
+
 -- A restored dump or an upgraded cluster keeps everything.
 SELECT pg_catalog.pg_extension_config_dump('outbox.installation', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.message', '');
@@ -247,6 +264,18 @@ COMMENT ON FUNCTION outbox._ring_rescan() IS 'Internal: ask the dispatcher at co
 CREATE FUNCTION outbox._ring_launcher() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_launcher';
 COMMENT ON FUNCTION outbox._ring_launcher() IS 'Internal: ask the launcher at commit to look for databases that need a dispatcher';
+
+-- The subscriber of a publication of all tables has a handler 0 of its own.
+CREATE FUNCTION outbox._skip_row() RETURNS trigger
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN NULL;
+END $$;
+COMMENT ON FUNCTION outbox._skip_row() IS 'Internal trigger: leave a row out that is there already';
+
+CREATE TRIGGER keep_unrouted BEFORE INSERT ON outbox.handler
+FOR EACH ROW WHEN (NEW.id OPERATOR(pg_catalog.=) 0) EXECUTE FUNCTION outbox._skip_row();
+ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER keep_unrouted;
 
 -- Any change of outbox.handler, however it was made, invalidates the routes
 -- that backends have cached and has the dispatcher read its handlers again.
@@ -1773,22 +1802,35 @@ Looks again and again, each time in a transaction of its own, and holds no snaps
 timeout: raises object_not_in_prerequisite_state if something is still due after that time.
 Other errors: undefined_object for an unknown handler, active_sql_transaction inside a transaction block or function, invalid_parameter_value for a negative timeout.';
 
+CREATE FUNCTION outbox._held() RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+	SELECT count(*) <> 1
+		OR NOT bool_and(i.system_identifier = c.system_identifier AND i.database_oid = d.oid)
+		OR EXISTS (SELECT FROM outbox.handler h
+			WHERE h.dropped_at IS NULL AND h.id <> 0 AND h.home IS DISTINCT FROM (SELECT min(own.id::text)::uuid FROM outbox.installation own))
+	FROM outbox.installation i, pg_control_system() c, pg_database d WHERE d.datname = current_database()
+$$;
+COMMENT ON FUNCTION outbox._held() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()? It is unless the one row of outbox.installation names this database and every handler is at home there';
+
 CREATE FUNCTION outbox.adopt() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	own record;
 	was_held boolean;
+	new_home uuid;
 BEGIN
 	LOCK TABLE outbox.installation IN SHARE ROW EXCLUSIVE MODE;
-	SELECT c.system_identifier, d.oid AS database_oid INTO own
-	FROM pg_control_system() c, pg_database d WHERE d.datname = current_database();
-	was_held := EXISTS (
-			SELECT FROM outbox.installation i
-			WHERE (i.system_identifier, i.database_oid) IS DISTINCT FROM (own.system_identifier, own.database_oid))
-		OR NOT EXISTS (SELECT FROM outbox.installation);
+	was_held := outbox._held();
 	IF was_held THEN
 		DELETE FROM outbox.installation;
-		INSERT INTO outbox.installation (system_identifier, database_oid) VALUES (own.system_identifier, own.database_oid);
+		INSERT INTO outbox.installation (system_identifier, database_oid)
+		SELECT c.system_identifier, d.oid FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
+		RETURNING id INTO new_home;
+		UPDATE outbox.handler h SET home = new_home;
+		-- Logical replication brings rows, but not sequences.
+		PERFORM setval('outbox.handler_id', h.highest)
+		FROM (SELECT max(h.id) AS highest FROM outbox.handler h) h, outbox.handler_id q WHERE h.highest >= greatest(q.last_value, 1);
+		PERFORM setval('outbox.hook_id', k.highest)
+		FROM (SELECT max(k.id) AS highest FROM outbox.hook k) k, outbox.hook_id q WHERE k.highest >= q.last_value;
 	END IF;
 	PERFORM outbox._ring_handlers();
 	PERFORM outbox._ring_rescan();
@@ -1799,14 +1841,6 @@ COMMENT ON FUNCTION outbox.adopt() IS
 'Let this database send. A restored dump, a template copy or a logical subscriber holds its deliveries, because the original may be sending them; call this once it is certain that the original will not, or that sending twice is right.
 What is outstanding is delivered from the commit on; cancel what should not be before. No other operation needs it: crash recovery, failover, rename and moving a tablespace keep the identity.
 Returns true if the database was held, false if it could send already. Only the owner of the extension and superusers may call it.';
-
-CREATE FUNCTION outbox._held() RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-	SELECT NOT EXISTS (SELECT FROM outbox.installation i WHERE i.system_identifier = c.system_identifier AND i.database_oid = d.oid)
-		OR EXISTS (SELECT FROM outbox.installation i WHERE i.system_identifier <> c.system_identifier OR i.database_oid <> d.oid)
-	FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
-$$;
-COMMENT ON FUNCTION outbox._held() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()?';
 
 CREATE FUNCTION outbox.verify() RETURNS TABLE (finding text, severity text, rows_found bigint, message_id uuid, handler text, hint text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

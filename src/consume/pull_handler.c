@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
@@ -43,9 +42,7 @@ static uint32 cache_generation = 0;
 #define SELECT_HANDLER \
 	"SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, " \
 	"h.on_dead OPERATOR(pg_catalog.=) 'block', " \
-	"(SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 0 OR " \
-	" NOT pg_catalog.bool_and(i.system_identifier OPERATOR(pg_catalog.=) $2 AND i.database_oid OPERATOR(pg_catalog.=) $3) " \
-	" FROM outbox.installation i), " \
+	"outbox._held(), " \
 	"(SELECT pg_catalog.array_agg(c.role::pg_catalog.text) FROM outbox.consumer c WHERE c.handler_id OPERATOR(pg_catalog.=) h.id), " \
 	OUTBOX_RETRY_COLUMNS " " \
 	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
@@ -54,14 +51,14 @@ static uint32 cache_generation = 0;
 static OutboxPlan by_name_plan = {
 	.sql = SELECT_HANDLER "WHERE h.name OPERATOR(pg_catalog.=) $1 AND h.id OPERATOR(pg_catalog.<>) 0 "
 	"ORDER BY h.dropped_at IS NULL DESC, h.id DESC LIMIT 1",
-	.nargs = 3,
-	.argtypes = {TEXTOID, INT8OID, OIDOID},
+	.nargs = 1,
+	.argtypes = {TEXTOID},
 };
 
 static OutboxPlan by_id_plan = {
 	.sql = SELECT_HANDLER "WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0",
-	.nargs = 3,
-	.argtypes = {INT4OID, INT8OID, OIDOID},
+	.nargs = 1,
+	.argtypes = {INT4OID},
 };
 
 enum
@@ -131,13 +128,9 @@ read_handler(CachedHandler *entry, HeapTuple tuple, TupleDesc desc, MemoryContex
 static bool
 load_handler(OutboxPlan *plan, Datum which, CachedHandler *entry, MemoryContext context)
 {
-	Datum		values[3];
+	Datum		values[1] = {which};
 	OutboxSecurity security;
 	bool		found;
-
-	values[0] = which;
-	values[1] = Int64GetDatum((int64) GetSystemIdentifier());
-	values[2] = ObjectIdGetDatum(MyDatabaseId);
 
 	outbox_become_owner(&security);
 	PushActiveSnapshot(GetLatestSnapshot());

@@ -514,7 +514,7 @@ start_leaving(TimestampTz now)
 	else if (outbox_reload_is_gone())
 		outbox_slot_leave(OUTBOX_DISPATCHER_STOPPED, NULL);
 	else
-		outbox_slot_leave(OUTBOX_DISPATCHER_FAILED, NULL);
+		outbox_slot_leave(OUTBOX_DISPATCHER_TERMINATED, NULL);
 }
 
 /*

@@ -195,7 +195,8 @@ outbox_hook_recount_is_due(TimestampTz now)
 }
 
 static OutboxPlan count_plan = {
-	.sql = "SELECT k.handler_id, pg_catalog.count(*)::pg_catalog.int4 FROM outbox.hook k GROUP BY k.handler_id",
+	.sql = "SELECT k.handler_id, pg_catalog.count(*)::pg_catalog.int4 FROM outbox.hook k "
+	"WHERE EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) k.handler_id) GROUP BY k.handler_id",
 };
 
 static void

@@ -529,8 +529,11 @@ outbox_hook_settle(int64 hook_id, const char *give_up)
 	return result;
 }
 
+/* One whose handler has no row is not known yet: a restore has come to the outcomes first. */
 static OutboxPlan read_plan = {
-	.sql = "SELECT k.id, k.handler_id FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.>) $1 ORDER BY k.id LIMIT " CppAsString2(READ_AT_ONCE),
+	.sql = "SELECT k.id, k.handler_id FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.>) $1 "
+	"AND EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) k.handler_id) "
+	"ORDER BY k.id LIMIT " CppAsString2(READ_AT_ONCE),
 	.nargs = 1,
 	.argtypes = {INT8OID},
 };

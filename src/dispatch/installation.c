@@ -4,42 +4,36 @@
  *		Whether this database may send.
  *
  * See installation.h.  The identity is the cluster's system identifier and
- * the database's OID: renaming, moving to another tablespace, crash restart
- * and physical failover keep both; every logical copy changes one of them.
+ * the database's OID, with an id that CREATE EXTENSION makes: renaming,
+ * moving to another tablespace, crash restart and physical failover keep
+ * them; every logical copy changes one of them.  Handlers carry the id as
+ * well, because the rows of a copy arrive in any order.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/xlog.h"
-#include "catalog/pg_type.h"
-#include "miscadmin.h"
-#include "utils/builtins.h"
 
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/installation.h"
 
-static OutboxPlan identity_plan = {
-	.sql = "SELECT COALESCE(pg_catalog.bool_and(i.system_identifier OPERATOR(pg_catalog.=) $1 "
-	"AND i.database_oid OPERATOR(pg_catalog.=) $2), false) FROM outbox.installation i",
-	.nargs = 2,
-	.argtypes = {INT8OID, OIDOID},
+/* One definition of what a copy is, for the dispatcher and for operators. */
+static OutboxPlan held_plan = {
+	.sql = "SELECT outbox._held()",
 };
 
-/* True if every row of outbox.installation names this database, and there is one. */
 static bool
-is_own(void)
+is_held(void)
 {
-	Datum		values[2] = {Int64GetDatum((int64) GetSystemIdentifier()), ObjectIdGetDatum(MyDatabaseId)};
 	bool		isnull;
-	bool		own;
+	bool		held;
 
 	SPI_connect();
-	outbox_execute(&identity_plan, values, NULL, true, 1, SPI_OK_SELECT);
-	own = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	outbox_execute(&held_plan, NULL, NULL, true, 1, SPI_OK_SELECT);
+	held = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
-	return own;
+	return held;
 }
 
 void
@@ -60,5 +54,5 @@ outbox_installation_read(OutboxInstallation *installation)
 				 "or restart the server if the library was replaced while it ran", version, OUTBOX_SQL_VERSION);
 		return;
 	}
-	installation->held = !is_own();
+	installation->held = is_held();
 }

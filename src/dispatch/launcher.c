@@ -483,6 +483,13 @@ note_end(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 			entry->state = DATABASE_WAITING;
 			entry->next_start = now;
 			break;
+		case OUTBOX_DISPATCHER_TERMINATED:
+			entry->delay = 0;
+			entry->state = DATABASE_WAITING;
+			entry->next_start = now + FIRST_DELAY_US;
+			/* Whoever did it may have been about to change something. */
+			next_look = Min(next_look, entry->next_start);
+			break;
 		case OUTBOX_DISPATCHER_MISMATCH:
 			note_mismatch(entry, view, now);
 			break;

@@ -62,11 +62,15 @@ outbox_rescan_next(void)
 	return Min(next_scan(), outbox_tend_next());
 }
 
-/* Deliveries of a handler that no longer lives: a thousand at a time, skipping what is locked. */
+/*
+ * Deliveries of a handler that was dropped: a thousand at a time, skipping
+ * what is locked.  A dropped handler keeps its row, so one without a row is
+ * not known yet: a restore has come to its deliveries first.
+ */
 static OutboxPlan cancel_plan = {
 	.sql = "WITH orphan AS MATERIALIZED (SELECT d.message_id, d.handler_id FROM outbox.delivery d "
 	"WHERE d.handler_id OPERATOR(pg_catalog.=) $1 AND d.state < 3 "
-	"AND NOT EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL) "
+	"AND EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NOT NULL) "
 	"ORDER BY d.due_at, d.message_id LIMIT 1000 FOR UPDATE SKIP LOCKED) "
 	"UPDATE outbox.delivery d SET state = 5, code = 'handler_dropped', settled_at = pg_catalog.clock_timestamp() "
 	"FROM orphan o WHERE d.message_id OPERATOR(pg_catalog.=) o.message_id AND d.handler_id OPERATOR(pg_catalog.=) o.handler_id",

@@ -53,6 +53,7 @@ typedef enum OutboxDispatcherState
 	OUTBOX_DISPATCHER_DISABLED, /* outbox.enabled is off */
 	OUTBOX_DISPATCHER_HELD,		/* this database is a copy: outbox.adopt() */
 	OUTBOX_DISPATCHER_BARRED,	/* asked to leave by DROP DATABASE and the like */
+	OUTBOX_DISPATCHER_TERMINATED,	/* was asked to end, as by pg_terminate_backend(), and comes back */
 	OUTBOX_DISPATCHER_FAILED,	/* waits for its restart after an error */
 	OUTBOX_DISPATCHER_MISMATCH	/* library and SQL objects differ in version */
 } OutboxDispatcherState;

@@ -43,6 +43,8 @@ state_name(OutboxDispatcherState state)
 			return "held";
 		case OUTBOX_DISPATCHER_BARRED:
 			return "barred";
+		case OUTBOX_DISPATCHER_TERMINATED:
+			return "terminated";
 		case OUTBOX_DISPATCHER_FAILED:
 			return "failed";
 		case OUTBOX_DISPATCHER_MISMATCH:
