@@ -157,14 +157,15 @@ wait_in_list(Wait *wait)
 			enter(wait);
 			continue;
 		}
+		/* First of all: a keeper that goes leaves the check to the next one, which is told. */
+		if (wait->owes && look(wait, 1, NULL) > 0)
+			return;
+		wait->owes = false;
 		if (duty.keeper && duty.next_check <= now)
 		{
 			check(wait, duty.nwaiters);
 			continue;
 		}
-		if (wait->owes && look(wait, 1, NULL) > 0)
-			return;
-		wait->owes = false;
 		if (now >= wait->deadline)
 			return;
 		if (duty.keeper)

@@ -309,6 +309,18 @@ $gone->run('ROLLBACK');
 is($patient->finish, '', 'found once it is free');
 is($patient->run($take), '1', 'and claimed');
 
+# More than there are waiters for, on a handler that nobody has waited on, and falling due at once.
+$node->handler('w', ['more'], undef);
+$producer->run("SELECT count(outbox.stage('more')) FROM generate_series(1, 3)");
+$patient->run("SET statement_timeout = '30 s'");
+is($patient->run("CALL outbox.wait('w', '1 min')"), '', 'three messages end a wait as one does');
+is($patient->run("SELECT count(*) FROM outbox.claim('w', 10) c WHERE outbox.complete('w', c.id, c.attempt)"), '3', 'and are claimed');
+$patient->start("CALL outbox.wait('w', '1 min')");
+asleep($patient);
+$producer->run("SELECT count(outbox.stage('more', delay => '200 ms')) FROM generate_series(1, 3)");
+is($patient->finish, '', 'three that fall due together do, too');
+$patient->run('RESET statement_timeout');
+
 # A handler that goes away.
 $patient->start("CALL outbox.wait('h', '10 min')");
 asleep($patient);
