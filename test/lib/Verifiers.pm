@@ -9,12 +9,15 @@ package Verifiers;
 use strict;
 use warnings;
 
+use Fcntl qw(LOCK_EX);
 use IPC::Run qw(run);
 use JSON::PP ();
 use MIME::Base64 qw(encode_base64);
 
 my $folder = 'test/lib/node';
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
+
+my $failed;
 
 # Why the libraries cannot be had here, or nothing.
 sub missing
@@ -24,18 +27,26 @@ sub missing
 		return "$program is not installed, so requests cannot be checked with the receivers' libraries"
 		  unless grep { -x "$_/$program" } split /:/, $ENV{PATH};
 	}
-	return;
+	return $failed;
 }
 
-# Undef if node or npm is missing; dies if npm fails.
+# Undef if they cannot be had: node or npm is missing, or no registry answers.
+# One test installs them, others that run beside it wait.
 sub install
 {
 	my $class = shift;
 	return if missing();
+	open(my $lock, '>', "$folder/.lock") or die "cannot lock $folder: $!";
+	flock($lock, LOCK_EX) or die "cannot lock $folder: $!";
 	my $output = '';
-	run [ 'npm', 'install', '--prefix', $folder, '--no-audit', '--no-fund', '--no-package-lock', '--ignore-scripts' ],
-	  '<', \undef, '>&', \$output
-	  or die "npm install failed:\n$output";
+	return bless {}, $class if -e "$folder/.installed";
+	if (!run [ 'npm', 'install', '--prefix', $folder, '--no-audit', '--no-fund', '--no-package-lock', '--ignore-scripts' ],
+		'<', \undef, '>&', \$output)
+	{
+		$failed = "npm cannot install the receivers' libraries, so requests cannot be checked with them: " . (split /\n/, $output)[0];
+		return;
+	}
+	open(my $mark, '>', "$folder/.installed") or die "$folder: $!";
 	return bless {}, $class;
 }
 

@@ -10,8 +10,7 @@ use Test::More;
 use UnitModule;
 use Verifiers;
 
-plan skip_all => Verifiers->missing if Verifiers->missing;
-my $verifiers = Verifiers->install;
+my $verifiers = Verifiers->install or plan skip_all => Verifiers->missing;
 my $unit = UnitModule->build;
 my $node = OutboxCluster->create('verifiers', preload => 0, extension => 0);
 $unit->create_functions($node, 'postgres');

@@ -11,8 +11,7 @@ use OutboxCluster;
 use Test::More;
 use Verifiers;
 
-plan skip_all => Verifiers->missing if Verifiers->missing;
-my $verifiers = Verifiers->install;
+my $verifiers = Verifiers->install or plan skip_all => Verifiers->missing;
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('signed');
 my $json = JSON::PP->new->utf8->canonical;

@@ -150,7 +150,8 @@ sub switches
 my $quiet = switches(@waiters);
 $producer->run("CREATE TABLE busy (n int)");
 foreach (1 .. 100) { $producer->run("INSERT INTO busy VALUES ($_)"); usleep(10_000); }
-is(switches(@waiters) - $quiet, 0, 'none of them does anything while nothing happens');
+# A wake-up for each commit would be 20000 of them, a look once a second 200; a busy system makes a few.
+cmp_ok(switches(@waiters) - $quiet, '<', 100, 'none of them does anything while nothing happens');
 
 my @left = @waiters;
 my $claimed = 0;
