@@ -409,6 +409,14 @@ sub take_request
 	my ($self, $c) = @_;
 	return if $c->{path} || length $c->{out} || $c->{more};
 
+	# Like most servers, tell whoever speaks TLS that this is the wrong port.
+	if ($c->{in} =~ /^\x16\x03/)
+	{
+		$c->{out} = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+		$c->{last} = 'close';
+		return $self->write_some($c);
+	}
+
 	my $end = index $c->{in}, "\r\n\r\n";
 	return if $end < 0;
 	my ($first, @lines) = split /\r\n/, substr($c->{in}, 0, $end);
