@@ -75,28 +75,29 @@ unit-check: $(UNIT_TESTS)
 	prove -e '' $(addprefix ./,$(UNIT_TESTS))
 .PHONY: unit-check unit-module
 
-# What reads a receiver's words, under libFuzzer: make fuzz-policy FUZZ_SECONDS=60
+# Everything that reads what a receiver sends, under libFuzzer, so many seconds
+# each: make fuzz FUZZ_SECONDS=60.  fuzz-http1 is the parser of answers;
+# fuzz-policy what they say: Retry-After and dates, outbox-outcome, answers to
+# batches, and the text that is kept of them.
 FUZZ_SECONDS ?= 60
 FUZZ_CC ?= clang
-FUZZ_POLICY = $(addprefix src/policy/,answer_headers.c batch_answer.c http_date.c outcome.c rules.c)
+FUZZ_CFLAGS = -g -O1 -Wno-ignored-attributes -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
+FUZZ_RUN = -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ -print_final_stats=1
+FUZZ_POLICY = $(addprefix src/policy/,answer_headers.c batch_answer.c http_date.c outcome.c rules.c) src/format/printable.c
 build/fuzz/receiver_fuzz: test/unit/fuzz/receiver_fuzz.c $(FUZZ_POLICY)
 	$(MKDIR_P) build/fuzz
-	$(FUZZ_CC) $(CPPFLAGS) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-		-o $@ $^ -L$(pkglibdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
-fuzz-policy: build/fuzz/receiver_fuzz
-	$(MKDIR_P) build/fuzz/receiver_corpus
-	build/fuzz/receiver_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -print_final_stats=1 \
-		-dict=test/unit/fuzz/receiver.dict build/fuzz/receiver_corpus
-
-# The parser of answers, under libFuzzer: make fuzz-http1 FUZZ_RUNS=10000000
-FUZZ_RUNS ?= 1000000
+	$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) -o $@ $^ -L$(pkglibdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
 build/fuzz/http1_fuzz: test/unit/fuzz/http1_fuzz.c test/unit/http1_record.h src/http/http1_parser.c src/http/http1_parser.h
 	$(MKDIR_P) build/fuzz
-	$(FUZZ_CC) -I$(srcdir)/src -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -o $@ $(filter %.c,$^)
+	$(FUZZ_CC) -I$(srcdir)/src $(FUZZ_CFLAGS) -o $@ $(filter %.c,$^)
+fuzz-policy: build/fuzz/receiver_fuzz
+	$(MKDIR_P) build/fuzz/receiver_corpus
+	build/fuzz/receiver_fuzz $(FUZZ_RUN) -max_len=1024 -dict=test/unit/fuzz/receiver.dict build/fuzz/receiver_corpus
 fuzz-http1: build/fuzz/http1_fuzz
 	$(MKDIR_P) build/fuzz/http1_corpus
-	build/fuzz/http1_fuzz -runs=$(FUZZ_RUNS) -max_len=2048 -artifact_prefix=build/fuzz/ -print_final_stats=1 -dict=test/unit/fuzz/http1.dict build/fuzz/http1_corpus
-.PHONY: fuzz-policy fuzz-http1
+	build/fuzz/http1_fuzz $(FUZZ_RUN) -max_len=2048 -dict=test/unit/fuzz/http1.dict build/fuzz/http1_corpus
+fuzz: fuzz-http1 fuzz-policy
+.PHONY: fuzz fuzz-policy fuzz-http1
 
 # Headers are few: rebuild everything when one of them changes.
 $(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * receiver_fuzz.c
- *		A libFuzzer harness for everything policy reads of an answer.
+ *		A libFuzzer harness for everything that is read of an answer once its
+ *		HTTP has been parsed.
  *
  * The first byte picks the parser, the rest is what the receiver sent.  Built
  * and run by "make fuzz-policy" with address and undefined-behaviour
@@ -12,6 +13,9 @@
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
+
+#include "format/printable.h"
 #include "policy/answer_headers.h"
 #include "policy/batch_answer.h"
 #include "policy/http_date.h"
@@ -113,6 +117,27 @@ fuzz_batch_answer(const uint8_t *data, size_t size, bool complete)
 	must(answer != OUTBOX_BATCH_UNREADABLE || failed == NMESSAGES);
 }
 
+/* What printable.c asks the server. */
+int
+GetDatabaseEncoding(void)
+{
+	return PG_UTF8;
+}
+
+/* What is kept of an answer is text, in one encoding, without control characters. */
+static void
+fuzz_printable(const uint8_t *data, size_t size)
+{
+	char	   *text = outbox_printable((const char *) data, size);
+	size_t		len = strlen(text);
+
+	must(len >= size / 4 && len <= 4 * size);
+	must(pg_encoding_verifymbstr(PG_UTF8, text, (int) len) == (int) len);
+	for (size_t i = 0; i < len; i++)
+		must((unsigned char) text[i] >= 0x20 || text[i] == '\n' || text[i] == '\t' || text[i] == '\r');
+	pfree(text);
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -124,7 +149,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, data + 1, size - 1);
 	text[size - 1] = '\0';
 
-	switch (data[0] % 5)
+	switch (data[0] % 6)
 	{
 		case 0:
 			fuzz_retry_after(text);
@@ -135,8 +160,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 2:
 			fuzz_verdict(text, size - 1);
 			break;
+		case 3:
+			fuzz_printable(data + 1, size - 1);
+			break;
 		default:
-			fuzz_batch_answer(data + 1, size - 1, data[0] % 5 == 3);
+			fuzz_batch_answer(data + 1, size - 1, data[0] % 6 == 4);
 			break;
 	}
 	free(text);
