@@ -152,8 +152,16 @@ static CURLcode
 set_tls(CURL *easy, const HttpTarget *target)
 {
 	CURLcode	result = CURLE_OK;
+	long		versions = CURL_SSLVERSION_TLSv1_2;
 
-	SET(CURLOPT_SSLVERSION, (long) CURL_SSLVERSION_TLSv1_2);
+	/*
+	 * libcurl would send a request that asks for HTTP/2 on a kept HTTP/1.1
+	 * connection to the same place.  It keeps apart what differs in the
+	 * options of TLS, so name the highest version that there is as well.
+	 */
+	if (target->http_version == 20)
+		versions |= CURL_SSLVERSION_MAX_TLSv1_3;
+	SET(CURLOPT_SSLVERSION, versions);
 	SET(CURLOPT_SSL_VERIFYPEER, 1L);
 	SET(CURLOPT_SSL_VERIFYHOST, 2L);
 	if (target->tls_ca_file != NULL)

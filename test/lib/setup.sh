@@ -75,7 +75,7 @@ debian_install_for_tests()
 {
 	command -v apt-get > /dev/null || return 0
 	debian_install_for_build
-	debian_install perl libipc-run-perl openssl python3-psycopg
+	debian_install perl libipc-run-perl openssl python3-psycopg nodejs iproute2
 	if [ -z "${PG_CONFIG:-}" ]; then
 		debian_install "postgresql-$(debian_pg_major)-pgtap"
 	fi
