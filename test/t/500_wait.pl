@@ -133,6 +133,7 @@ like($consumer->run("CALL outbox.wait('nobody')"), qr/does not exist/, 'unknown 
 #
 # Two hundred idle consumers
 #
+$producer->run('CREATE TABLE busy (n int)');
 my @waiters = map { PsqlSession->new($node) } 1 .. 200;
 $_->start("CALL outbox.wait('h', '20 min')") foreach @waiters;
 ok(asleep(@waiters), '200 consumers wait');
@@ -148,7 +149,6 @@ sub switches
 }
 # Something has to pass the time in which nothing may happen: other commits do.
 my $quiet = switches(@waiters);
-$producer->run("CREATE TABLE busy (n int)");
 foreach (1 .. 100) { $producer->run("INSERT INTO busy VALUES ($_)"); usleep(10_000); }
 # A wake-up for each commit would be 20000 of them, a look once a second 200; a busy system makes a few.
 cmp_ok(switches(@waiters) - $quiet, '<', 100, 'none of them does anything while nothing happens');
