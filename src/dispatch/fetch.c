@@ -649,7 +649,8 @@ outbox_fetch_successors(TimestampTz now)
 	{
 		OutboxReadBounds bounds;
 
-		if (lanes[i]->paused || lanes[i]->handler == NULL)
+		/* Where others are yet to be read, those come along with them. */
+		if (lanes[i]->more)
 			continue;
 		set_bounds(lanes[i], &bounds);
 		outbox_probe_wanted(lanes[i], &bounds, now);

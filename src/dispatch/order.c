@@ -17,6 +17,7 @@
 
 /* How many of a key are read ahead while its deliveries succeed; batches may ask for more. */
 #define READ_AHEAD 32
+#define READ_AHEAD_BESIDE_OTHERS 8	/* that are yet to be read */
 #define MAX_READ_AHEAD 1000
 
 /* Together, on one lane; and not while payloads in memory take up more than this. */
@@ -86,7 +87,7 @@ outbox_order_create(OutboxLane *lane, MemoryContext context)
 	order = MemoryContextAllocZero(own, sizeof(OutboxOrder));
 	order->lane = lane;
 	order->context = own;
-	order->keys = keys_create(own, 64, NULL);
+	order->keys = keys_create(own, 16, NULL);
 	dlist_init(&order->waiting);
 	dlist_init(&order->wanted);
 	lane->order = order;
@@ -247,6 +248,13 @@ count_unsent(const OutboxOrderKey *key)
 	return key->count[OUTBOX_ORDER_READ] + key->count[OUTBOX_ORDER_WAITING];
 }
 
+/* Nothing of the key is on its way. */
+static bool
+is_idle(const OutboxOrderKey *key)
+{
+	return count_unsent(key) + key->count[OUTBOX_ORDER_OUT] + key->count[OUTBOX_ORDER_FAILED] == 0;
+}
+
 static bool
 is_unsent(const OutboxDelivery *delivery)
 {
@@ -277,9 +285,10 @@ forget_unsent(OutboxOrderKey *key, const pg_uuid_t *after)
 static int
 read_ahead(const OutboxOrderKey *key)
 {
-	const OutboxHandler *handler = key->order->lane->handler;
+	const OutboxLane *lane = key->order->lane;
+	int			turn = lane->more ? READ_AHEAD_BESIDE_OTHERS : READ_AHEAD;
 
-	return handler == NULL ? READ_AHEAD : Max(READ_AHEAD, Min(2 * handler->batch_size, MAX_READ_AHEAD));
+	return lane->handler == NULL ? turn : Max(turn, Min(2 * lane->handler->batch_size, MAX_READ_AHEAD));
 }
 
 /* May another one go out now?  Answers that cannot be settled must not pile up. */
@@ -359,9 +368,12 @@ outbox_order_lanes(OutboxLane **lanes, int max)
 
 	dlist_foreach(iter, &wanting)
 	{
+		OutboxLane *lane = dlist_container(OutboxOrder, wanting_link, iter.cur)->lane;
+
 		if (n == max)
 			break;
-		lanes[n++] = dlist_container(OutboxOrder, wanting_link, iter.cur)->lane;
+		if (!lane->paused && lane->handler != NULL)
+			lanes[n++] = lane;
 	}
 	return n;
 }
@@ -501,6 +513,17 @@ is_behind_failure(const OutboxDelivery *delivery)
 	return false;
 }
 
+/*
+ * Is it time to read on?  Early enough that the next one is there when it
+ * may go; but while the lane has others to read, what was read ahead was this
+ * key's turn, and it queues up again when that is over.
+ */
+static bool
+wants_more(const OutboxOrderKey *key)
+{
+	return key->order->lane->more ? is_idle(key) : count_unsent(key) < read_ahead(key) / 2;
+}
+
 bool
 outbox_order_answered(OutboxDelivery *delivery)
 {
@@ -522,7 +545,7 @@ outbox_order_answered(OutboxDelivery *delivery)
 	set_state(delivery, OUTBOX_ORDER_OK);
 	key->flowing = true;
 	release_next(key);
-	if (key->more && count_unsent(key) < read_ahead(key) / 2)
+	if (key->more && wants_more(key))
 		outbox_order_want(key);
 	return true;
 }
@@ -553,13 +576,6 @@ outbox_order_set_held(OutboxDelivery *delivery, bool held)
 		return;
 	delivery->order_held = held;
 	delivery->order_key->nheld += held ? 1 : -1;
-}
-
-/* Nothing of the key is on its way. */
-static bool
-is_idle(const OutboxOrderKey *key)
-{
-	return count_unsent(key) + key->count[OUTBOX_ORDER_OUT] + key->count[OUTBOX_ORDER_FAILED] == 0;
 }
 
 void

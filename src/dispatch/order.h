@@ -77,7 +77,7 @@ extern OutboxOrderKey *outbox_order_meet(OutboxOrder *order, const char *key,
 extern OutboxOrderKey *outbox_order_next_wanted(OutboxOrder *order);
 extern bool outbox_order_has_wanted(const OutboxOrder *order);
 
-/* Lanes that have such keys, up to max of them. */
+/* Lanes that have such keys and may read, up to max of them. */
 extern int	outbox_order_lanes(OutboxLane **lanes, int max);
 
 /* A probe begins, and the key is no longer wanted; and ends, and the key may be gone. */

@@ -314,8 +314,10 @@ void
 outbox_probe_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 {
 	OutboxOrderKey *key;
+	/* Keys that are under way leave half of the room to others. */
+	int			reserved = lane->more ? bounds->rows / 2 : 0;
 
-	while (bounds->rows > 0 && bounds->bytes > 0 && bounds->entries > 0 &&
+	while (bounds->rows > reserved && bounds->bytes > 0 && bounds->entries > 0 &&
 		   (key = outbox_order_next_wanted(lane->order)) != NULL)
 		probe(lane, key, bounds, now);
 }

@@ -231,6 +231,18 @@ $lock_psql->finish;
 wait_for_handler('held', 'delivered 4', 'after that all is');
 like(numbers('/held'), qr/^1 2 (10 3|3 10)$/, 'once each and in order') or diag(numbers('/held'));
 
+# --- Keys with many messages take turns: none waits until others are drained.
+$node->handler('turns', ['turns.*'], $receiver->url('/turns'), ordered => 'true', concurrency => 2);
+$node->sql("SELECT outbox.pause_handler('turns')");
+$receiver->on('/turns', { delay => 0.005 });
+$node->sql(q{SELECT outbox.stage_many('turns.x', ARRAY(SELECT jsonb_build_object('n', i) FROM generate_series(1, 1800) AS i), ARRAY(SELECT 'k' || i % 60 FROM generate_series(1, 1800) AS i))});
+$node->sql("SELECT outbox.resume_handler('turns')");
+wait_for_handler('turns', 'delivered 1800');
+my @turns = arrivals($receiver, '/turns');
+my %half = map { $_->[0] => 1 } @turns[ 0 .. 899 ];
+is(scalar keys %half, 60, 'all keys have had a turn when half is delivered');
+check_order(staged_order($node, 'turns'), \@turns, 'taking turns', back => 0);
+
 # --- A pause in the middle of a key.
 $node->handler('paused', ['paused.*'], $receiver->url('/paused'), ordered => 'true', concurrency => 4);
 $receiver->on('/paused', { delay => 0.002 });
