@@ -27,6 +27,9 @@
 /* Keys without members that are remembered, on all lanes together. */
 #define MAX_REMEMBERED 4096
 
+/* Of a key, so many may have been answered and not settled. */
+#define MAX_UNSETTLED_OF_KEY 512
+
 /* Index entries a probe steps over before its key's floor is worth remembering. */
 #define FLOOR_WORTH 32
 
@@ -213,6 +216,7 @@ lower_floor(OutboxOrderKey *key, const pg_uuid_t *id)
 {
 	if (id_cmp(id, &key->floor) < 0)
 		key->floor = *id;
+	key->complete = false;
 }
 
 static OutboxDelivery *
@@ -296,7 +300,7 @@ static bool
 may_release(const OutboxOrderKey *key)
 {
 	return key->count[OUTBOX_ORDER_OUT] == 0 && key->count[OUTBOX_ORDER_FAILED] == 0 &&
-		key->nheld == 0 && key->count[OUTBOX_ORDER_OK] < 2 * read_ahead(key);
+		key->nheld == 0 && key->count[OUTBOX_ORDER_OK] < Max(MAX_UNSETTLED_OF_KEY, 2 * read_ahead(key));
 }
 
 /* Let the first one that waits go out, if it may. */
@@ -333,14 +337,19 @@ outbox_order_meet(OutboxOrder *order, const char *text, const pg_uuid_t *id, Tim
 		dlist_move_head(&remembered, &key->remembered_link);
 		return NULL;
 	}
-	lower_floor(key, id);
 	if (dlist_is_empty(&key->members))
+	{
+		lower_floor(key, id);
 		return key;
-
-	/* A late one goes before those that have not been sent. */
+	}
 	key->more = true;
 	last = member(dlist_tail_node(&key->members));
-	if (!is_unsent(last) || id_cmp(id, &last->id) > 0)
+	if (id_cmp(id, &last->id) > 0)
+		return NULL;
+
+	/* A late one goes before those that have not been sent. */
+	lower_floor(key, id);
+	if (!is_unsent(last))
 		return NULL;
 	forget_unsent(key, id);
 	return key;
@@ -387,6 +396,23 @@ outbox_order_begin_probe(OutboxOrderKey *key)
 	key->blocked = false;
 	key->more = false;
 	key->probe_entries = 0;
+}
+
+bool
+outbox_order_start(OutboxOrderKey *key, pg_uuid_t *id)
+{
+	bool		from_floor = !key->complete || dlist_is_empty(&key->members);
+
+	if (!from_floor)
+	{
+		const OutboxDelivery *first = member(dlist_head_node(&key->members));
+
+		if (id_cmp(&first->id, &key->floor) > 0)
+			key->floor = first->id;
+	}
+	*id = from_floor ? key->floor : member(dlist_tail_node(&key->members))->id;
+	key->complete = false;
+	return from_floor;
 }
 
 void

@@ -45,8 +45,9 @@ typedef struct OutboxOrderKey
 	bool		probing;
 	int			probe_entries;	/* of settled rows, that the last probe stepped over */
 
-	/* Whatever is outstanding below this has been seen: probes start here. */
+	/* Nothing below this is outstanding, as far as is known: probes start here. */
 	pg_uuid_t	floor;
+	bool		complete;		/* nor up to the last member, but for the members */
 
 	bool		wanted;			/* to be probed */
 	dlist_node	wanted_link;
@@ -82,6 +83,9 @@ extern int	outbox_order_lanes(OutboxLane **lanes, int max);
 
 /* A probe begins, and the key is no longer wanted; and ends, and the key may be gone. */
 extern void outbox_order_begin_probe(OutboxOrderKey *key);
+
+/* The id to start from.  False if that is not the floor, but the last member's. */
+extern bool outbox_order_start(OutboxOrderKey *key, pg_uuid_t *id);
 extern void outbox_order_end_probe(OutboxOrderKey *key);
 
 /* How many deliveries the probe may take: 0 if none, whatever it finds. */

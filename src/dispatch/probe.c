@@ -4,9 +4,9 @@
  *		Looks up what may go next of a message key, on ordered lanes.
  *
  * See probe.h.  The rows of a key are walked in the index delivery_keyed, by
- * id, from the key's floor: entries of settled rows that vacuum has not
- * removed are stepped over once, not at every probe.  A walk is bounded by
- * the entries it looks at and goes on where it stopped.
+ * id, from the key's floor or from the last member on: entries of settled
+ * rows that vacuum has not removed are stepped over once, not at every probe.
+ * A walk is bounded by the entries it looks at and goes on where it stopped.
  *
  *-------------------------------------------------------------------------
  */
@@ -44,7 +44,7 @@ typedef struct Prober
 	IndexScanDesc blocking_scan;
 	TupleTableSlot *slot;
 	text	   *key;			/* what keyed_scan looks for */
-	pg_uuid_t	floor;			/* and from where */
+	pg_uuid_t	start;			/* and from where */
 } Prober;
 
 static Prober prober;
@@ -151,19 +151,20 @@ init_key(ScanKey scankey, Relation index, int32 handler_id)
 						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(prober.key));
 }
 
-/* Start walking the key's rows that are or were outstanding, from its floor. */
-static void
-start_walk(int32 handler_id, const OutboxOrderKey *key)
+/* Start walking the key's rows that are or were outstanding.  False if that is not from its floor on. */
+static bool
+start_walk(int32 handler_id, OutboxOrderKey *key)
 {
 	ScanKeyData keys[3];
+	bool		from_floor = outbox_order_start(key, &prober.start);
 
 	if (prober.key)
 		pfree(prober.key);
 	prober.key = cstring_to_text(key->key);
-	prober.floor = key->floor;
 	init_key(keys, prober.keyed, handler_id);
-	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&prober.floor));
+	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&prober.start));
 	index_rescan(prober.keyed_scan, keys, 3, NULL, 0);
+	return from_floor;
 }
 
 static pg_uuid_t
@@ -225,6 +226,7 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 	if (*room <= 0 || bounds->bytes <= 0)
 	{
 		key->more = true;
+		key->complete = true;
 		return false;
 	}
 	/* Those that wait do not take up the lane's queue. */
@@ -239,7 +241,7 @@ static void
 walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampTz now)
 {
 	int			room = outbox_order_room(key);
-	bool		found = false;
+	bool		found;
 	pg_uuid_t	dead_id;
 	bool		dead;
 
@@ -248,7 +250,7 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 		key->more = true;
 		return;
 	}
-	start_walk(lane->handler_id, key);
+	found = !start_walk(lane->handler_id, key);
 	dead = find_dead(lane, &dead_id);
 	while (index_getnext_tid(prober.keyed_scan, ForwardScanDirection) != NULL)
 	{
@@ -277,6 +279,7 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 			return;
 		}
 	}
+	key->complete = true;
 }
 
 static void

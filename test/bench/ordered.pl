@@ -1,6 +1,7 @@
 # Ordered handlers.  What many messages that wait behind a failing head of
-# their key cost other keys; how fast one key drains, also that one once it
-# is let go; and what many distinct keys cost the dispatcher in memory.
+# their key cost other keys; how fast one key drains beside a handler without
+# order that sends one at a time, also that key once it is let go; and what
+# many distinct keys cost the dispatcher in memory.
 #
 # Options: --waiting=N (100000; the promise is about 1000000), --messages=N
 # (20000, of other keys), --keys=N (100000), --runs=N (3)
@@ -18,10 +19,12 @@ my $node = bench_cluster('ordered', conf => 'autovacuum_naptime = 1s');
 my $failing = start_receiver('--fail-key', 'stuck');
 my $fine = start_receiver();
 my %retries = (backoff => \"ARRAY['10 s']::interval[]", jitter => 0, max_attempts => 1000, breaker_threshold => 0);
-foreach my $handler (qw(free held))
+foreach my $handler (qw(free held single))
 {
 	$node->handler($handler, ["$handler.*"], "http://127.0.0.1:$failing/", ordered => 'true', concurrency => 50, %retries);
 }
+
+$node->handler('solo', ['solo.*'], "http://127.0.0.1:$failing/", concurrency => 1, %retries);
 
 # Stage messages of 1000 keys while nothing is delivered.
 sub stage_keys
@@ -40,7 +43,7 @@ sub rate_of
 	stage_keys($topic, $n, $key);
 	$node->sql('CHECKPOINT');
 	enable($node, 'on');
-	$node->wait_until("SELECT count(*) = 0 FROM outbox.delivery WHERE state < 3 AND key <> 'stuck'") || die "it did not drain\n";
+	$node->wait_until("SELECT count(*) = 0 FROM outbox.delivery WHERE state < 3 AND key IS DISTINCT FROM 'stuck'") || die "it did not drain\n";
 	return slice_rate($node, $before);
 }
 
@@ -68,8 +71,12 @@ $node->wait_until("SELECT count(*) = 0 FROM outbox.delivery WHERE state < 3 AND 
 report('time to the first delivery of another key after a restart', '%8.2f s', time - $start);
 
 # One key by itself, and the one that was stuck.
-push @{ $rate{single} }, rate_of('free.single', $messages, "'one'") foreach 1 .. runs();
-report('one key by itself', '%8d deliveries/s', median(@{ $rate{single} }));
+foreach (1 .. runs())
+{
+	push @{ $rate{$_} }, rate_of("$_.one", $messages, "'one'") foreach qw(solo single);
+}
+report('one key', '%8d deliveries/s, %.2f of one at a time without order (%d)',
+	median(@{ $rate{single} }), ratio($rate{single}, $rate{solo}), median(@{ $rate{solo} }));
 $before = $node->sql('SELECT clock_timestamp()');
 $node->sql("SELECT outbox.alter_handler('held', url => 'http://127.0.0.1:$fine/')");
 $node->sql("SELECT outbox.retry_now(head_id) FROM outbox.blocked_keys");
@@ -79,7 +86,7 @@ $node->sql("SELECT outbox.retry_now(head_id) FROM outbox.blocked_keys");
 }
 my $part = int($waiting / 10);
 my ($first, $last) = map { slice_rate($node, $before, $_, $part) } $part, $waiting - $part;
-report("the key that was stuck, $waiting messages", '%8d deliveries/s, %.2f of one by itself', slice_rate($node, $before), slice_rate($node, $before) / median(@{ $rate{single} }));
+report("the key that was stuck, $waiting messages", '%8d deliveries/s, %.2f of one at a time without order', slice_rate($node, $before), slice_rate($node, $before) / median(@{ $rate{solo} }));
 report('its last tenth', '%8d deliveries/s, %.2f of its second', $last, $last / $first);
 
 # Memory: many keys that are delivered, and as many that are all blocked.
