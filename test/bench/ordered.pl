@@ -1,7 +1,7 @@
 # Ordered handlers.  What many messages that wait behind a failing head of
 # their key cost other keys; how fast one key drains beside a handler without
-# order that sends one at a time, also that key once it is let go; and what
-# many distinct keys cost the dispatcher in memory.
+# order that sends one at a time, also that key once it is let go; what many
+# distinct keys cost the dispatcher in memory; and the first for claims.
 #
 # Options: --waiting=N (100000; the promise is about 1000000), --messages=N
 # (20000, of other keys), --keys=N (100000), --runs=N (3)
@@ -105,4 +105,38 @@ stage_keys('free.x', 3 * $keys, "'key ' || g % $keys");
 enable($node, 'on');
 $node->wait_until("SELECT count(*) >= $keys FROM outbox.delivery WHERE state = 1") || die "the keys were not all tried\n";
 report("memory over $keys keys that are all blocked", '%8.1f MB above the start', (dispatcher_memory($node) - $memory) / 1024);
+
+# Claims: the same question for a consumer.
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$node->handler("pull_$_", ["pull_$_.*"], undef, ordered => 'true') foreach qw(free held);
+stage_keys('pull_held.stuck', $waiting, "'stuck'");
+$node->sql("SELECT outbox.retry('pull_held', id, attempt, after => '1 day') FROM outbox.claim('pull_held')");
+$node->sql(<<'END');
+CREATE PROCEDURE consume(handler text) LANGUAGE plpgsql AS $$
+DECLARE
+	ids uuid[];
+	attempts int[];
+BEGIN
+	LOOP
+		SELECT array_agg(c.id), array_agg(c.attempt) INTO ids, attempts FROM outbox.claim(handler, 100) c;
+		EXIT WHEN ids IS NULL;
+		COMMIT;
+		PERFORM outbox.complete_many(handler, ids, attempts);
+		COMMIT;
+	END LOOP;
+END $$;
+END
+my %claims;
+foreach my $run (1 .. runs())
+{
+	foreach my $handler (qw(pull_free pull_held))
+	{
+		stage_keys("$handler.x", $messages, "'key ' || g % 1000");
+		my $start = time;
+		$node->sql("CALL consume('$handler')");
+		push @{ $claims{$handler} }, $messages / (time - $start);
+	}
+}
+report("claims of other keys beside $waiting that wait", '%8d deliveries/s, %.2f of without (%d)',
+	median(@{ $claims{pull_held} }), ratio($claims{pull_held}, $claims{pull_free}), median(@{ $claims{pull_free} }));
 $node->stop('immediate');
