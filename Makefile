@@ -18,7 +18,9 @@ REGRESS_OPTS = --inputdir=. --load-extension=outbox
 EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS) $(UNIT_MODULE) $(BENCH_TOOLS)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-clobbered
-PG_CPPFLAGS = -I$(srcdir)/src
+PG_CPPFLAGS = -I$(srcdir)/src -DOUTBOX_TRANSPORT_ABI=$(TRANSPORT_ABI)
+# What the two libraries have to agree on.
+TRANSPORT_ABI := $(firstword $(shell cksum < src/http/transport.h))
 ifdef WERROR
 PG_CFLAGS += -Werror
 endif

@@ -472,8 +472,6 @@ note_failure(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 static void
 note_end(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 {
-	if (view->state != OUTBOX_DISPATCHER_MISMATCH)
-		entry->mismatch_logged = false;
 	switch (view->state)
 	{
 		case OUTBOX_DISPATCHER_STOPPED:
@@ -529,6 +527,8 @@ follow_up(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 		entry->state = DATABASE_STARTED;
 		entry->started = now;
 	}
+	if (view->pid != 0 && view->state != OUTBOX_DISPATCHER_STARTING)
+		entry->mismatch_logged = false;
 	if (entry->state == DATABASE_STARTED && has_ended(entry, view->pid))
 		note_end(entry, view, now);
 }

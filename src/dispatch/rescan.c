@@ -15,6 +15,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
@@ -129,6 +130,11 @@ scan_handlers(TimestampTz now)
 	outbox_fetch_end();
 
 	incomplete = false;
+	if (unknown != NIL && !ConditionalLockRelationOid(outbox_relation_oid("handler", false), AccessShareLock))
+	{
+		not_before = now + LOCKED_RETRY_US;
+		return;
+	}
 	foreach(lc, unknown)
 		cancel_orphans(lfirst_int(lc));
 	outbox_tend_begin(unknown);

@@ -68,7 +68,12 @@ outbox_send_init(MemoryContext context)
 	const char *failure;
 
 	requests_context = context;
-	factory = (HttpTransportFactory) load_external_function("$libdir/outbox_http", OUTBOX_HTTP_FACTORY, true, NULL);
+	factory = (HttpTransportFactory) load_external_function("$libdir/outbox_http", OUTBOX_HTTP_FACTORY, false, NULL);
+	if (factory == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("library outbox_http is of another build than library outbox"),
+				 errhint("Restart the server if they were replaced while it ran, or install both from one build.")));
 	transport = factory(outbox_transport == OUTBOX_TRANSPORT_CURL ? "curl" : "fast");
 	if (transport == NULL)
 		transport = factory("curl");

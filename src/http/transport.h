@@ -160,7 +160,18 @@ typedef struct HttpTransport
 /* What outbox_http exports; looked up by name with load_external_function. */
 typedef const HttpTransport *(*HttpTransportFactory) (const char *name);
 
-#define OUTBOX_HTTP_FACTORY "outbox_http_transport"
+/*
+ * The exported name carries a checksum of this file, from the Makefile.  Both
+ * libraries may have been replaced while a server runs that has loaded only
+ * the first: the second is then refused rather than called with structures
+ * that it does not know.
+ */
+#define OUTBOX_HTTP_CONCAT_(a, b) a##b
+#define OUTBOX_HTTP_CONCAT(a, b) OUTBOX_HTTP_CONCAT_(a, b)
+#define OUTBOX_HTTP_STRING_(x) #x
+#define OUTBOX_HTTP_STRING(x) OUTBOX_HTTP_STRING_(x)
+#define outbox_http_transport OUTBOX_HTTP_CONCAT(outbox_http_transport_, OUTBOX_TRANSPORT_ABI)
+#define OUTBOX_HTTP_FACTORY OUTBOX_HTTP_STRING(outbox_http_transport)
 
 /* name: "curl" (ordinary libcurl transfers) or "fast"; NULL for an unknown one. */
 extern const HttpTransport *outbox_http_transport(const char *name);

@@ -1,0 +1,323 @@
+# The extension comes, goes and changes under load; its tables are vacuumed,
+# rebuilt, emptied and locked: nothing hangs, nothing is lost, and libraries
+# and SQL objects that do not fit refuse each other with a hint.
+use strict;
+use warnings;
+
+use File::Basename qw(dirname);
+use File::Copy qw(copy);
+use File::Find qw(find);
+use File::Path qw(make_path);
+use HttpReceiver;
+use OutboxCluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+my $receiver = HttpReceiver->start;
+my $node = OutboxCluster->create('main', conf => "max_prepared_transactions = 5\noutbox.rescan_interval = 1h");
+
+sub is_gone
+{
+	my ($database, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher' AND datname = '$database'", 0, $name);
+}
+
+#
+# DROP and CREATE.
+#
+$node->handler('h', ['a.*'], $receiver->url('/old'));
+my $session = $node->background_psql('postgres', on_error_stop => 0);
+$session->query_safe(q{SELECT outbox.stage('a.b', '{"n": "before"}')});
+$node->wait_for_states('delivered 1', 'a session stages');
+$receiver->on('/old', { hang => 1 });
+$node->stage('a.b', '{"n": "out"}');
+ok($receiver->wait_for_requests(2, '/old'), 'a request is out');
+my $start = time;
+$node->sql('DROP EXTENSION outbox');
+cmp_ok(time - $start, '<', 5, 'DROP EXTENSION waits for no receiver');
+is_gone('postgres', 'the dispatcher is gone');
+$node->extension('postgres');
+$node->wait_for_dispatcher;
+$receiver->release('/old', { status => 200 });
+$node->handler('h', ['a.*'], $receiver->url('/new'));
+$session->query_safe(q{SELECT outbox.stage('a.b', '{"n": "after"}')});
+$node->wait_for_states('delivered 1', 'the same session stages for the new one, whose handler has the same id');
+is($receiver->count('/new'), 1, 'and it is sent there');
+is($receiver->count('/old'), 2, 'and nothing to the old one');
+
+$node->sql('CREATE DATABASE trial');
+my $error = $node->sql_error(q{SET client_min_messages = warning; BEGIN; CREATE EXTENSION outbox; SELECT outbox.stage('a.b'); ROLLBACK; SELECT outbox.stage('a.b')}, 'trial');
+like($error, qr/3F000.*schema "outbox" does not exist/s, 'CREATE EXTENSION that is rolled back leaves nothing');
+is($node->sql("SELECT count(*) FROM outbox.dispatchers WHERE database = 'trial'"), 0, 'nor is it shown');
+$node->sql(q{
+SET client_min_messages = warning;
+CREATE EXTENSION outbox;
+CREATE VIEW mine AS SELECT * FROM outbox.deliveries;
+CREATE TABLE watched (id int PRIMARY KEY);
+}, 'trial');
+like($node->sql_error('DROP EXTENSION outbox', 'trial'), qr/2BP01/, 'what depends on it stops DROP EXTENSION');
+$node->sql('SET client_min_messages = warning; DROP EXTENSION outbox CASCADE', 'trial');
+is_gone('trial', 'CASCADE does not stop there');
+is($node->sql("SELECT count(*) FROM pg_class WHERE relname = 'mine'", 'trial'), 0, 'and takes the view along');
+
+# A schema of that name that is somebody else's.
+$node->sql('CREATE DATABASE squatter');
+$node->sql(q{
+CREATE SCHEMA outbox;
+CREATE TABLE outbox.delivery (mine int);
+CREATE TABLE outbox.installation (mine int);
+BEGIN; INSERT INTO outbox.delivery VALUES (1); PREPARE TRANSACTION 'p';
+}, 'squatter');
+$node->sql(q{COMMIT PREPARED 'p'}, 'squatter');
+like($node->sql_error('CREATE EXTENSION outbox', 'squatter'), qr/42P06.*schema "outbox" already exists/s, 'a schema of that name is in the way of CREATE EXTENSION');
+$node->restart;
+$node->stage('a.b', '{}');
+$node->wait_for_states('delivered 2', 'and of nothing else');
+is_gone('squatter', 'no dispatcher there');
+$node->sql('DROP SCHEMA outbox CASCADE; SET client_min_messages = warning; CREATE EXTENSION outbox', 'squatter');
+$node->wait_for_dispatcher('squatter');
+pass('once it is gone there can be an outbox');
+
+#
+# SQL objects and library of different versions.
+#
+my ($version) = $node->sql("SELECT extversion FROM pg_extension WHERE extname = 'outbox'");
+my $mark = -s $node->logfile;
+foreach my $other ('0.9', '7.7')
+{
+	$node->sql("UPDATE pg_extension SET extversion = '$other' WHERE extname = 'outbox'; SELECT outbox._ring_handlers()", 'squatter');
+	$node->wait_for(
+		"SELECT state || ': ' || last_error FROM outbox.dispatchers WHERE database = 'squatter'",
+		"version mismatch: SQL objects are of version $other but the library is version $version; run ALTER EXTENSION outbox UPDATE, or restart the server if the library was replaced while it ran",
+		"SQL objects of version $other: the dispatcher leaves and says why");
+	foreach my $call (
+		q{outbox.stage('a.b')}, q{outbox.try_stage('a.b')}, q{outbox.stage_many('a.b', '{"1"}'::jsonb[])},
+		q{outbox.create_handler('x', '{x.*}', 'http://127.0.0.1:1/')}, q{outbox.pause_handler('x')}, q{outbox.claim('x')},
+		q{outbox.complete('x', gen_random_uuid(), 1)})
+	{
+		like($node->sql_error("SELECT $call", 'squatter'),
+			qr/55000.*extension "outbox" has SQL objects of version \Q$other\E but its library is version \Q$version\E.*HINT:.*ALTER EXTENSION outbox UPDATE/s,
+			"$call refuses");
+	}
+	# Whatever else is called with whatever: nothing crashes.
+	$node->sql(q{
+	DO $$
+	DECLARE
+		f record;
+	BEGIN
+		FOR f IN SELECT p.oid::regproc AS name, p.prokind, p.pronargs - p.pronargdefaults AS n FROM pg_proc p
+			WHERE p.pronamespace = 'outbox'::regnamespace AND p.prorettype <> 'trigger'::regtype LOOP
+			BEGIN
+				EXECUTE format(CASE f.prokind WHEN 'p' THEN 'CALL %s(%s)' ELSE 'SELECT %s(%s)' END,
+					f.name, (SELECT string_agg('NULL', ', ') FROM generate_series(1, f.n)));
+			EXCEPTION WHEN OTHERS THEN
+				NULL;
+			END;
+		END LOOP;
+	END $$}, 'squatter');
+	$node->sql("UPDATE pg_extension SET extversion = '$version' WHERE extname = 'outbox'; SELECT outbox._ring_launcher()", 'squatter');
+	$node->wait_for_dispatcher('squatter');
+}
+my @lines = slurp_file($node->logfile, $mark) =~ /WARNING:.*outbox sends nothing in database "squatter"/g;
+is(scalar @lines, 2, 'the log has one line for each mismatch');
+
+#
+# Maintenance of the tables under load.
+#
+$receiver->forget;
+my $n = 400;
+my $load = IPC::Run::start(
+	[ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-v', 'ON_ERROR_STOP=1', '-c',
+		"DO \$\$ BEGIN FOR i IN 1..$n LOOP PERFORM outbox.stage('a.b', jsonb_build_object('n', i)); COMMIT; PERFORM pg_sleep(0.005); COMMIT; END LOOP; END \$\$" ],
+	'2>', \my $load_error);
+my @tables = qw(message delivery attempt handler handler_status handler_secret installation hook);
+foreach my $round (1 .. 2)
+{
+	$node->sql(join '; ', map { "VACUUM FULL outbox.$_" } @tables);
+	$node->sql(join ";\n", map { "REINDEX TABLE CONCURRENTLY outbox.$_" } grep { $_ ne 'installation' } @tables);
+	$node->sql(join ";\n", map { "REINDEX TABLE outbox.$_" } @tables);
+	$node->sql(join ";\n", 'CLUSTER outbox.delivery USING delivery_pkey', 'CLUSTER outbox.message USING message_pkey');
+}
+ok($load->finish, 'staging goes on under VACUUM FULL, REINDEX and CLUSTER') or diag($load_error);
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state <> 'delivered'", 0, 'all is delivered');
+is($receiver->count('/new'), $n, 'every message was sent');
+is(scalar keys %{ $receiver->ids('/new') }, $n, 'once');
+
+$receiver->on('/new', { hang => 1 });
+$node->stage('a.b', '{}');
+ok($receiver->wait_for_requests($n + 1, '/new'), 'a request is out');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$receiver->release('/new', { status => 200 });
+$receiver->on('/new', {});
+$node->stage('a.b', '{}');
+$node->wait_for_states('delivered 1', 'TRUNCATE while a request is out: what is staged afterwards is delivered');
+
+#
+# Each table locked for a while, with an answer, a change of handlers and a
+# look at everything to be dealt with: the dispatcher never waits for the lock.
+#
+my $dispatcher = $node->dispatcher_pid;
+foreach my $table (@tables)
+{
+	$receiver->on('/new', { hang => 1 });
+	$receiver->forget;
+	my $id = $node->stage('a.b', '{}');
+	ok($receiver->wait_for_requests(1, '/new'), "$table: a request is out");
+	my $locker = $node->background_psql('postgres', on_error_stop => 0);
+	$locker->query_safe("BEGIN; LOCK TABLE outbox.$table IN ACCESS EXCLUSIVE MODE");
+	$receiver->release('/new', { status => 500 });
+	$receiver->on('/new', {});
+	$node->sql('SELECT outbox._ring_handlers(), outbox._ring_rescan()');
+	my $waits = 0;
+	foreach (1 .. 12)
+	{
+		$waits += $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $dispatcher AND wait_event_type = 'Lock'");
+		usleep(20_000);
+	}
+	is($waits, 0, "$table: the dispatcher does not wait for the lock");
+	$locker->query_safe('COMMIT');
+	$locker->quit;
+	$node->sql("SELECT outbox.retry_now('$id')");
+	$node->wait_until("SELECT count(*) FROM outbox.deliveries WHERE message_id = '$id' AND (state = 'retrying' OR state = 'delivered')", 1);
+	$node->sql("SELECT outbox.retry_now('$id')");
+	$node->wait_for("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$id'", 'delivered 2', "$table: and goes on afterwards");
+}
+is($node->dispatcher_pid, $dispatcher, 'it is the same dispatcher all along');
+unlike(slurp_file($node->logfile, $mark), qr/gives up|lock timeout/, 'and it never had to give up');
+unlike($node->log_text, qr/PANIC|TRAP|terminated by signal/, 'no process has crashed');
+$node->stop;
+
+#
+# An update, in an installation of its own: a copy of the server's files, of
+# which the libraries and the scripts can be replaced.
+#
+my $root = PostgreSQL::Test::Utils::tempdir;
+my %dirs = map { my $dir = qx("$ENV{PG_CONFIG}" --$_); chomp $dir; ($_ => $dir) } qw(bindir sharedir pkglibdir);
+foreach my $dir (values %dirs)
+{
+	find(
+		{
+			no_chdir => 1,
+			wanted => sub {
+				my $copy = "$root$_";
+				return $File::Find::prune = 1 if m{/pgxs$};
+				return make_path($copy) if -d $_;
+				make_path(dirname($copy));
+				# Programs and what is to be replaced are copied, the rest is not.
+				return symlink $_, $copy unless m{/bin/(postgres|pg_ctl)$|outbox};
+				copy($_, $copy) or die "$copy: $!";
+				chmod +(stat $_)[2] & 0777, $copy;
+			}
+		},
+		$dir);
+}
+my $library = "$root$dirs{pkglibdir}/outbox.so";
+my $http_library = "$root$dirs{pkglibdir}/outbox_http.so";
+my $extension = "$root$dirs{sharedir}/extension";
+
+# Replace a file the way an installation does: by another one.
+sub replace_file
+{
+	my ($file, $change) = @_;
+	my $text = slurp_file($file);
+	$change->() foreach $text;
+	open my $out, '>:raw', "$file.new" or die "$file.new: $!";
+	print $out $text;
+	close $out;
+	rename "$file.new", $file or die "$file: $!";
+	return;
+}
+
+local $ENV{PATH} = "$root$dirs{bindir}:$ENV{PATH}";
+my $next = '9.9';
+my $updated = OutboxCluster->create('updated');
+$updated->handler('h', ['a.*'], $receiver->url('/updated'), backoff => '{100 ms}', max_attempts => 100);
+
+# Producers that go on whatever happens; what they were told is staged counts.
+my $stop_file = "$root/stop";
+my $staged_file = "$root/staged";
+my $producer = fork;
+die "fork: $!" unless defined $producer;
+if (!$producer)
+{
+	open my $out, '>', $staged_file;
+	$out->autoflush;
+	until (-e $stop_file)
+	{
+		my ($id, $ignored) = ('', '');
+		IPC::Run::run([ 'psql', '-XqAt', '-d', $updated->connstr('postgres'), '-c', q{SELECT outbox.stage('a.b')} ], '>', \$id, '2>', \$ignored)
+		  and print $out $id;
+		usleep(10_000);
+	}
+	POSIX::_exit(0);
+}
+sub goes_on
+{
+	my $name = shift;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $count = $receiver->count('/updated');
+	return ok($receiver->wait_for_requests($count + 5, '/updated'), $name);
+}
+goes_on('producers stage and messages are delivered');
+
+# The HTTP library of another build, loaded by a dispatcher that starts anew.
+my $original = slurp_file($http_library);
+replace_file($http_library, sub { s/outbox_http_transport_\K\d/x/g });
+$updated->sql('SELECT pg_terminate_backend(pid) FROM outbox.dispatchers');
+$updated->wait_for('SELECT last_error FROM outbox.dispatchers', 'library outbox_http is of another build than library outbox',
+	'an HTTP library of another build is refused');
+replace_file($http_library, sub { $_ = $original });
+goes_on('with the right one it goes on');
+
+# The next version is installed: nothing changes until the server starts anew,
+# then everything waits for ALTER EXTENSION UPDATE.
+sub set_version
+{
+	my ($from, $to) = @_;
+	replace_file($library, sub { s/(\0(?:outbox\/)?)\Q$from\E\0/$1$to\0/g });
+	replace_file("$extension/outbox.control", sub { s/default_version = '\Q$from\E'/default_version = '$to'/ });
+	return;
+}
+append_to_file("$extension/outbox--$version--$next.sql", <<'END');
+ALTER TABLE outbox.message ADD COLUMN novelty text;
+ALTER TABLE outbox.delivery ADD COLUMN novelty int;
+CREATE FUNCTION outbox._novelty() RETURNS int LANGUAGE sql RETURN 1;
+END
+append_to_file("$extension/outbox--$next--$version.sql", <<'END');
+ALTER TABLE outbox.message DROP COLUMN novelty;
+ALTER TABLE outbox.delivery DROP COLUMN novelty;
+DROP FUNCTION outbox._novelty();
+END
+set_version($version, $next);
+goes_on('a new version on disk changes nothing yet');
+$updated->restart;
+$updated->wait_for("SELECT state FROM outbox.dispatchers", 'version mismatch', 'after a restart the new library waits');
+like($updated->sql_error(q{SELECT outbox.stage('a.b')}), qr/55000.*SQL objects of version \Q$version\E but its library is version \Q$next\E.*ALTER EXTENSION outbox UPDATE/s,
+	'and staging says what to do');
+$updated->sql('ALTER EXTENSION outbox UPDATE');
+goes_on('ALTER EXTENSION UPDATE, and it goes on');
+is($updated->sql('SELECT outbox._novelty()'), 1, 'with the new objects');
+
+# Back to the old library, under which the new objects are refused in turn.
+set_version($next, $version);
+$updated->restart;
+$updated->wait_for("SELECT state FROM outbox.dispatchers", 'version mismatch', 'an old library does not work on new objects');
+$updated->sql("ALTER EXTENSION outbox UPDATE TO '$version'");
+goes_on('until they are taken back');
+
+# ALTER EXTENSION UPDATE while the library fits the old objects.
+$updated->sql("ALTER EXTENSION outbox UPDATE TO '$next'");
+$updated->wait_for("SELECT state FROM outbox.dispatchers", 'version mismatch', 'objects updated under a library that is older');
+$updated->sql("ALTER EXTENSION outbox UPDATE TO '$version'");
+goes_on('and back');
+
+append_to_file($stop_file, '');
+waitpid $producer, 0;
+$updated->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state <> 'delivered'", 0, 'all is delivered in the end');
+my $ids = $receiver->ids('/updated');
+my @staged = split /\n/, slurp_file($staged_file);
+is_deeply([ grep { !$ids->{$_} } @staged ], [], 'whatever producers were told is staged was sent: ' . @staged . ' messages');
+unlike($updated->log_text, qr/PANIC|TRAP|terminated by signal/, 'no process has crashed');
+done_testing();
