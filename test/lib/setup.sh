@@ -81,12 +81,14 @@ debian_install_for_tests()
 	fi
 }
 
-# Who builds and runs servers: as_user COMMAND.
+# Who builds and runs servers: as_user COMMAND.  Not by runuser or su, which
+# stay in between as a parent: when all processes are stopped and continued,
+# as when a machine is frozen, they stop once more, for good.
 TEST_USER=${TEST_USER:-postgres}
 as_user()
 {
 	if [ "$(id -u)" = 0 ]; then
-		runuser -u "$TEST_USER" -- "$@"
+		setpriv --reuid="$TEST_USER" --regid="$(id -g "$TEST_USER")" --init-groups -- "$@"
 	else
 		"$@"
 	fi

@@ -54,7 +54,7 @@ hear(Verdict *verdict, size_t answer)
 	verdict->status = call.exchange.status;
 	verdict->total = call.exchange.response_total;
 	strcpy(verdict->retry_after, call.exchange.retry_after);
-	if (call.exchange.response_len < sizeof(verdict->body))
+	if (call.exchange.response_len > 0 && call.exchange.response_len < sizeof(verdict->body))
 		memcpy(verdict->body, call.exchange.response, call.exchange.response_len);
 	finish(&call);
 }
