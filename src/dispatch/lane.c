@@ -28,7 +28,7 @@
 #define MAX_QUEUED_IN_BATCHES 5000
 
 /* Answers that wait for settlement count against their lane up to this many. */
-#define MAX_UNSETTLED 4000
+#define MAX_UNSETTLED 2000
 
 /* On a lane whose handler has an on_settle function, up to this many: its calls are what takes time. */
 #define MAX_HANDED_OVER 200

@@ -88,7 +88,7 @@ sub check_arrivals
 
 # How much may be sent and not yet settled when somebody dies: what is in
 # flight and what has come back but waits for its settlement.
-my $unsettled = 20 * $concurrency;
+my $unsettled = 2000 + $concurrency;
 
 # kill -9 of the dispatcher makes the postmaster restart everybody.
 my $producer = start_producer(3);
