@@ -137,25 +137,32 @@ unpin_plans(int nestlevel)
 	AtEOXact_GUC(false, nestlevel);
 }
 
+typedef struct TableLock
+{
+	const char *name;
+	LOCKMODE	mode;
+} TableLock;
+
+/* What settling one touches. */
+static const TableLock settle_locks[] = {
+	{"hook", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"attempt", RowExclusiveLock},
+	{"handler", AccessShareLock}, {"message", AccessShareLock}
+};
+
+/* What reading touches. */
+static const TableLock read_locks[] = {
+	{"hook", AccessShareLock}, {"handler", AccessShareLock}
+};
+
 /*
  * Lock what the transaction will touch, or nothing: who locks one table and
  * waits for another is in the way of DROP EXTENSION and its like.  False if
  * somebody holds one of them, or they are gone.
  */
 static bool
-lock_tables(void)
+lock_tables(const TableLock *tables, int n)
 {
-	static const struct
-	{
-		const char *name;
-		LOCKMODE	mode;
-	}			tables[] =
-	{
-		{"hook", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"attempt", RowExclusiveLock},
-		{"handler", AccessShareLock}, {"message", AccessShareLock}
-	};
-
-	for (int i = 0; i < lengthof(tables); i++)
+	for (int i = 0; i < n; i++)
 	{
 		Oid			relid = outbox_relation_oid(tables[i].name, true);
 
@@ -470,7 +477,7 @@ settle_in_transaction(HandOver *h, const char *give_up)
 	const char *failure = give_up;
 	OutboxHookResult otherwise;
 
-	if (!lock_tables())
+	if (!lock_tables(settle_locks, lengthof(settle_locks)))
 		return OUTBOX_HOOK_HELD;
 	if (!load(h, &otherwise))
 		return otherwise;
@@ -538,20 +545,16 @@ static OutboxPlan read_plan = {
 	.argtypes = {INT8OID},
 };
 
-bool
-outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id))
+static void
+read_in_transaction(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more)
 {
 	Datum		values[1] = {Int64GetDatum(*after)};
 	int			nestlevel;
-	uint64		n = 0;
+	uint64		n;
 
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	nestlevel = pin_plans();
-	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
-	if (OidIsValid(outbox_relation_oid("hook", true)))
-		n = outbox_execute(&read_plan, values, NULL, true, 0, SPI_OK_SELECT);
+	n = outbox_execute(&read_plan, values, NULL, true, 0, SPI_OK_SELECT);
 	unpin_plans(nestlevel);
 	for (uint64 i = 0; i < n; i++)
 	{
@@ -561,7 +564,25 @@ outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id))
 		found(DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)), *after);
 	}
 	SPI_finish();
+	*more = (n == READ_AT_ONCE);
+}
+
+bool
+outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more)
+{
+	bool		locked = false;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	*more = false;
+	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
+	if (OidIsValid(outbox_relation_oid("hook", true)))
+	{
+		locked = !lock_tables(read_locks, lengthof(read_locks));
+		if (!locked)
+			read_in_transaction(after, found, more);
+	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	return n == READ_AT_ONCE;
+	return !locked;
 }

@@ -33,8 +33,9 @@ extern OutboxHookResult outbox_hook_settle(int64 hook_id, const char *give_up);
 
 /*
  * Read rows of outbox.hook with ids above *after, in their order, and move
- * *after.  True if there are more than were read at once.
+ * *after.  Sets *more if there are more than were read at once.  False, and
+ * nothing was read, if somebody holds one of the tables: later.
  */
-extern bool outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id));
+extern bool outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more);
 
 #endif							/* OUTBOX_HOOK_SETTLE_H */

@@ -167,11 +167,14 @@ read_on(void)
 {
 	TimestampTz begin = GetCurrentTimestamp();
 
-	more = false;
 	begin_work();
 	PG_TRY();
 	{
-		more = outbox_hook_read(&read_up_to, note_found);
+		if (!outbox_hook_read(&read_up_to, note_found, &more))
+		{
+			more = true;
+			paused_until = begin + HELD_RETRY_US;
+		}
 		MemoryContextSwitchTo(iteration_context);
 	}
 	PG_CATCH();

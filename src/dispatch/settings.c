@@ -42,6 +42,12 @@ static const struct
 	{"idle_in_transaction_session_timeout", "0"},
 	{"idle_session_timeout", "0"},
 	{"transaction_timeout", "0"},
+	/*
+	 * Of two that wait for each other the one that looks first gives way.
+	 * That is to be the worker, which tries again, and not whoever drops or
+	 * alters what it works with.
+	 */
+	{"deadlock_timeout", "100ms"},
 	/* Errors are dealt with; they must not end the process. */
 	{"exit_on_error", "off"},
 	{"session_replication_role", "origin"},

@@ -5,6 +5,7 @@ use warnings;
 
 use HttpReceiver;
 use OutboxCluster;
+use PsqlSession;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
@@ -13,6 +14,7 @@ my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('main', conf => <<'END');
 outbox.hook_timeout = 5min
 outbox.rescan_interval = 1h
+deadlock_timeout = 20s
 END
 
 # Functions that wait for a gate; each one that has passed it leaves a row.
@@ -227,6 +229,35 @@ $node->sql('DROP EXTENSION outbox CASCADE', 'copy');
 cmp_ok(time - $begin, '<', 10, 'DROP EXTENSION waits for the function that runs, not for those behind it');
 $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%' AND datname = 'copy'", 0, 'and ends the workers');
 $node->sql('DROP DATABASE copy');
+
+# --- a deadlock with somebody who locks the tables: the worker gives way
+my $url = $receiver->url('/crossing');
+$node->sql(<<"SQL");
+SET ROLE app;
+CREATE FUNCTION app.cross(s outbox.settlement) RETURNS void LANGUAGE plpgsql AS \$\$
+BEGIN
+	IF s.attempt = 1 THEN
+		PERFORM pg_advisory_xact_lock(7);
+	END IF;
+	LOCK TABLE app.gate IN ROW EXCLUSIVE MODE;
+END \$\$;
+SELECT outbox.create_handler('crossing', '{t.crossing}', '$url', on_settle => 'app.cross(outbox.settlement)', backoff => '{1 ms}');
+SQL
+my $signal = PsqlSession->new($node);
+$signal->run('SELECT pg_advisory_lock(7)');
+my $locker = PsqlSession->new($node);
+$locker->run('BEGIN; LOCK TABLE app.gate');
+$receiver->forget;
+$node->stage('t.crossing');
+$node->wait_for("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 1, 'a function runs that will want a table');
+$locker->start('LOCK TABLE outbox.delivery; COMMIT');
+$node->wait_for("SELECT count(*) FROM pg_locks WHERE relation = 'outbox.delivery'::regclass AND mode = 'AccessExclusiveLock' AND NOT granted", 1, 'who has that table waits for the worker');
+$signal->run('SELECT pg_advisory_unlock(7)');
+is($locker->finish, '', 'it gets its lock');
+$locker->close;
+$signal->close;
+$node->wait_for("SELECT string_agg(DISTINCT state || ' ' || attempts, ', ') FROM outbox.deliveries WHERE attempts > 1", 'delivered 2', 'the function has failed and run again');
+like($node->sql("SELECT code || ': ' || error FROM outbox.attempts WHERE handler = 'crossing' AND outcome = 'retrying'"), qr/^hook_failed: deadlock detected/, 'which is on record');
 
 # --- no worker to be had: it is said, and made up for
 $node->append_conf('postgresql.conf', 'max_worker_processes = 3');
