@@ -375,6 +375,83 @@ RESET ROLE;
 REVOKE EXECUTE ON FUNCTION outbox.claim FROM outbox_consumer;
 DROP ROLE outbox_consumer;
 
+-- A grant is the role's own, whatever it is called.
+CREATE FUNCTION pg_temp.consumers() RETURNS TABLE (handler text, role name, known boolean) LANGUAGE sql AS $$
+	SELECT h.name, c.role, r.rolname IS NOT NULL
+	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id LEFT JOIN pg_roles r ON r.oid = c.role_oid ORDER BY 1, 2 $$;
+CREATE FUNCTION pg_temp.may_claim(who name, handler text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	result text := 'yes';
+BEGIN
+	BEGIN
+		PERFORM set_config('role', who, true);
+		PERFORM outbox.claim(handler);
+		RAISE SQLSTATE 'XXXXX';
+	EXCEPTION WHEN insufficient_privilege THEN
+		result := SQLERRM;
+	WHEN SQLSTATE 'XXXXX' THEN
+		NULL;
+	END;
+	RETURN result;
+END $$;
+CREATE ROLE outbox_first;
+CREATE ROLE outbox_second;
+SELECT outbox.grant_consumer('granted', 'outbox_first'), outbox.grant_consumer('jobs', 'outbox_second');
+ALTER ROLE outbox_first RENAME TO outbox_third;
+ALTER ROLE outbox_second RENAME TO outbox_first;
+SELECT w AS role, h AS handler, pg_temp.may_claim(w, h) FROM unnest('{outbox_third,outbox_first}'::name[]) w, unnest('{granted,jobs}'::text[]) h;
+SELECT finding, severity, handler, hint FROM outbox.verify() WHERE finding ~ 'consumer';
+-- The next grant brings the names up to date, swapped ones too.
+ALTER ROLE outbox_third RENAME TO outbox_second;
+SELECT outbox.grant_consumer('granted', 'outbox_first');
+SELECT * FROM pg_temp.consumers();
+SELECT outbox.revoke_consumer('granted', 'outbox_third'), outbox.revoke_consumer('granted', 'outbox_second'), outbox.revoke_consumer('granted', 'outbox_first');
+SELECT w AS role, pg_temp.may_claim(w, 'granted') FROM unnest('{outbox_first,outbox_second}'::name[]) w;
+-- A dropped role's goes with it; another one of its name has no part in it.
+SELECT outbox.grant_consumer('granted', 'outbox_second');
+DROP OWNED BY outbox_second;
+DROP ROLE outbox_second;
+SELECT finding, severity, handler, hint FROM outbox.verify() WHERE finding ~ 'consumer';
+CREATE ROLE outbox_second;
+SELECT outbox.grant_consumer('jobs', 'outbox_second');
+SELECT * FROM pg_temp.consumers();
+SELECT pg_temp.may_claim('outbox_second', 'granted'), pg_temp.may_claim('outbox_second', 'jobs');
+SELECT outbox.grant_consumer('granted', 'outbox_second');
+DROP OWNED BY outbox_second;
+DROP ROLE outbox_second;
+SELECT outbox.revoke_consumer('granted', 'outbox_second'), outbox.revoke_consumer('granted', 'outbox_second'), outbox.revoke_consumer('jobs', 'outbox_second');
+-- They end with the handler, and with the last one EXECUTE does, so that the role can be dropped.
+SELECT outbox.create_handler('ending', '{ending}') IS NOT NULL AS created;
+CREATE ROLE outbox_second;
+SELECT outbox.grant_consumer('ending', 'outbox_first'), outbox.grant_consumer('ending', 'outbox_second');
+SELECT outbox.drop_handler('ending');
+SELECT * FROM pg_temp.consumers();
+SELECT pg_temp.may_claim('outbox_first', 'ending'), pg_temp.may_claim('outbox_first', 'jobs'), pg_temp.may_claim('outbox_second', 'ending');
+DROP ROLE outbox_second;
+-- On another server the names count, once the copy is adopted.
+UPDATE outbox.installation SET system_identifier = 1;
+UPDATE outbox.consumer SET role_oid = 10;
+SELECT pg_temp.may_claim('outbox_first', 'jobs');
+SELECT outbox.adopt();
+SELECT pg_temp.may_claim('outbox_first', 'jobs');
+SELECT * FROM pg_temp.consumers();
+UPDATE outbox.installation SET system_identifier = 1;
+UPDATE outbox.consumer SET role = 'outbox_unknown';
+SELECT outbox.adopt();
+SELECT pg_temp.may_claim('outbox_first', 'jobs');
+SELECT * FROM pg_temp.consumers();
+SELECT finding, severity, handler, hint FROM outbox.verify() WHERE finding ~ 'consumer';
+SELECT outbox.revoke_consumer('jobs', 'outbox_unknown');
+-- Another database of the same server has the same roles, whatever their names are by now.
+SELECT outbox.grant_consumer('jobs', 'outbox_first');
+ALTER ROLE outbox_first RENAME TO outbox_second;
+UPDATE outbox.installation SET database_oid = 1;
+SELECT outbox.adopt();
+SELECT pg_temp.may_claim('outbox_second', 'jobs');
+SELECT outbox.revoke_consumer('jobs', 'outbox_second');
+SELECT * FROM pg_temp.consumers();
+DROP ROLE outbox_second;
+
 -- In a copy nothing is claimed until it is adopted; what is out can be settled.
 SELECT pg_temp.stage(61), pg_temp.stage(62);
 SELECT pg_temp.take('jobs');

@@ -202,16 +202,21 @@ CREATE TABLE outbox.hook (
 COMMENT ON TABLE outbox.hook IS 'Outcomes of attempts that wait for their handler''s on_settle function; due_at and state are what the delivery is to have then';
 ALTER SEQUENCE outbox.hook_id OWNED BY outbox.hook.id;
 
--- Who may consume a pull handler, by the name of a role: names survive a dump.
--- EXECUTE on the consumers' functions is granted along with it.
+-- Who may consume a pull handler.  The role's oid is what counts, so that a
+-- renamed role keeps its right and a new one of an old name gets none; but
+-- only in the database where the right was granted.  Elsewhere oids mean
+-- others, and outbox.adopt() finds the roles by their names.  EXECUTE on the
+-- consumers' functions is granted along with it.
 CREATE TABLE outbox.consumer (
 	handler_id int NOT NULL,
 	role name NOT NULL,
+	role_oid oid NOT NULL,
+	home uuid DEFAULT outbox._home(),
 	granted_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	granted_by name NOT NULL DEFAULT SESSION_USER,
 	CONSTRAINT consumer_pkey PRIMARY KEY (handler_id, role)
 );
-COMMENT ON TABLE outbox.consumer IS 'Roles that may consume a pull handler; see outbox.grant_consumer()';
+COMMENT ON TABLE outbox.consumer IS 'Roles that may consume a pull handler, by their oid in the database that is their home; see outbox.grant_consumer()';
 
 -- Messages that this database has accepted from elsewhere.
 CREATE TABLE outbox.inbox (
@@ -917,10 +922,17 @@ CREATE FUNCTION outbox._drop_handler(caller text, names text[], texts text[]) RE
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	h outbox.handler := outbox._lock_handler(outbox._given(names, texts) ->> 'name');
+	consumers oid[];
 BEGIN
 	UPDATE outbox.handler t SET dropped_at = clock_timestamp() WHERE t.id = h.id;
 	DELETE FROM outbox.handler_status s WHERE s.handler_id = h.id;
 	DELETE FROM outbox.handler_secret s WHERE s.handler_id = h.id;
+	IF h.url IS NULL THEN
+		PERFORM outbox._lock_consumers();
+		WITH gone AS (DELETE FROM outbox.consumer c WHERE c.handler_id = h.id RETURNING c.role_oid)
+		SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
+		PERFORM outbox._revoke_unused(consumers);
+	END IF;
 	PERFORM outbox._cancel_dropped();
 END $$;
 COMMENT ON FUNCTION outbox._drop_handler(text, text[], text[]) IS 'Internal: body of outbox.drop_handler()';
@@ -995,7 +1007,7 @@ Requests that are out finish with the options they had. Errors: undefined_object
 CREATE FUNCTION outbox.drop_handler(name text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.drop_handler(text) IS
-'Drop a handler: it takes no more messages, its outstanding deliveries are cancelled with code handler_dropped, its receipts stay and its name is free again. Requests that are out finish.
+'Drop a handler: it takes no more messages, its outstanding deliveries are cancelled with code handler_dropped, its receipts stay and its name is free again. Requests that are out finish. Consumers lose their right to it, as by outbox.revoke_consumer().
 Errors: undefined_object if there is no such handler.';
 
 CREATE FUNCTION outbox.pause_handler(name text, reason text DEFAULT NULL) RETURNS void
@@ -1120,17 +1132,74 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox._consumer_routines() IS 'Internal: what a consumer has to be able to execute';
 
+-- Whoever changes who may consume waits for the others who do: two that
+-- changed the rights on the functions at once would fail.
+CREATE FUNCTION outbox._lock_consumers() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	LOCK TABLE outbox.consumer IN SHARE ROW EXCLUSIVE MODE;
+END $$;
+COMMENT ON FUNCTION outbox._lock_consumers() IS 'Internal: wait for whoever is changing who may consume';
+
+-- Roles that were renamed get their new name, so that a dump has it, and
+-- those that were dropped lose their rows.
+CREATE FUNCTION outbox._refresh_consumers() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	here uuid := outbox._home();
+	renamed outbox.consumer[];
+BEGIN
+	DELETE FROM outbox.consumer c
+	WHERE c.home = here AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.role_oid);
+	-- Two steps, because roles may have swapped their names.
+	WITH gone AS (
+		DELETE FROM outbox.consumer c USING pg_roles r
+		WHERE c.home = here AND r.oid = c.role_oid AND r.rolname <> c.role
+		RETURNING c)
+	SELECT array_agg(g.c) INTO renamed FROM gone g;
+	INSERT INTO outbox.consumer (handler_id, role, role_oid, home, granted_at, granted_by)
+	SELECT n.handler_id, r.rolname, n.role_oid, n.home, n.granted_at, n.granted_by
+	FROM unnest(renamed) n JOIN pg_roles r ON r.oid = n.role_oid;
+END $$;
+COMMENT ON FUNCTION outbox._refresh_consumers() IS 'Internal: bring the names of consumers up to date and forget dropped roles';
+
+CREATE FUNCTION outbox._revoke_unused(roles oid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	routines record;
+	unused name;
+BEGIN
+	SELECT * INTO routines FROM outbox._consumer_routines();
+	FOR unused IN
+		SELECT r.rolname FROM pg_roles r
+		WHERE r.oid = ANY (roles)
+			AND NOT EXISTS (SELECT FROM outbox.consumer c WHERE c.role_oid = r.oid AND c.home = outbox._home())
+	LOOP
+		EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %I', routines.functions, unused);
+		EXECUTE format('REVOKE EXECUTE ON PROCEDURE %s FROM %I', routines.procedures, unused);
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox._revoke_unused(oid[]) IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
+
 CREATE FUNCTION outbox.grant_consumer(handler text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	pull_id int := outbox._pull_handler_id(handler);
+	grantee oid := (SELECT r.oid FROM pg_roles r WHERE r.rolname = role);
+	pull_id int;
 	routines record;
 BEGIN
-	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
+	PERFORM outbox._lock_consumers();
+	pull_id := outbox._pull_handler_id(handler);
+	IF grantee IS NULL THEN
 		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
 			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
 	END IF;
-	INSERT INTO outbox.consumer (handler_id, role) VALUES (pull_id, grant_consumer.role) ON CONFLICT DO NOTHING;
+	PERFORM outbox._refresh_consumers();
+	-- A row of the same name that counts for nobody may be left of a copy.
+	INSERT INTO outbox.consumer AS c (handler_id, role, role_oid) VALUES (pull_id, grant_consumer.role, grantee)
+	ON CONFLICT ON CONSTRAINT consumer_pkey
+	DO UPDATE SET role_oid = excluded.role_oid, home = excluded.home, granted_at = excluded.granted_at, granted_by = excluded.granted_by
+	WHERE c.role_oid <> excluded.role_oid OR c.home IS DISTINCT FROM excluded.home;
 	SELECT * INTO routines FROM outbox._consumer_routines();
 	EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', routines.functions, role);
 	EXECUTE format('GRANT EXECUTE ON PROCEDURE %s TO %I', routines.procedures, role);
@@ -1138,25 +1207,30 @@ END $$;
 COMMENT ON FUNCTION outbox.grant_consumer(text, name) IS
 'Allow a role, and the members of it, to consume one pull handler: to claim its messages, wait for them and settle them, and nothing else. Granting twice is once.
 handler: name of a pull handler. role: name of a role.
-Grants EXECUTE on the consumers'' functions as well; each call of them is checked against the handlers the role was granted. A grant belongs to the role''s name: after ALTER ROLE ... RENAME grant again.
+Grants EXECUTE on the consumers'' functions as well; each call of them is checked against the handlers the role was granted. The grant is the role''s own: it stays when the role is renamed and ends when it is dropped. In a copy of the database it counts again after outbox.adopt(), for the role that has the name there.
 Errors: undefined_object for an unknown handler or role, wrong_object_type for a push handler.';
 
 CREATE FUNCTION outbox.revoke_consumer(handler text, role name) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	pull_id int := outbox._pull_handler_id(handler);
-	routines record;
-	was_granted boolean;
+	here uuid := outbox._home();
+	pull_id int;
+	consumers oid[];
 BEGIN
-	DELETE FROM outbox.consumer c WHERE c.handler_id = pull_id AND c.role = revoke_consumer.role;
-	was_granted := FOUND;
-	IF was_granted AND NOT EXISTS (SELECT FROM outbox.consumer c WHERE c.role = revoke_consumer.role)
-		AND EXISTS (SELECT FROM pg_roles r WHERE r.rolname = revoke_consumer.role) THEN
-		SELECT * INTO routines FROM outbox._consumer_routines();
-		EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %I', routines.functions, role);
-		EXECUTE format('REVOKE EXECUTE ON PROCEDURE %s FROM %I', routines.procedures, role);
-	END IF;
-	RETURN was_granted;
+	PERFORM outbox._lock_consumers();
+	pull_id := outbox._pull_handler_id(handler);
+	-- Here the name is that of a role; of a dropped one, or in a copy, it is what was granted.
+	WITH gone AS (
+		DELETE FROM outbox.consumer c
+		WHERE c.handler_id = pull_id AND CASE
+			WHEN c.home = here AND EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.role_oid)
+				THEN c.role_oid = (SELECT r.oid FROM pg_roles r WHERE r.rolname = revoke_consumer.role)
+			ELSE c.role = revoke_consumer.role END
+		RETURNING c.role_oid)
+	SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
+	PERFORM outbox._refresh_consumers();
+	PERFORM outbox._revoke_unused(consumers);
+	RETURN consumers IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION outbox.revoke_consumer(text, name) IS
 'Take back what outbox.grant_consumer() allowed. What the role has leased it can no longer settle; it falls due when the lease runs out.
@@ -1816,16 +1890,22 @@ CREATE FUNCTION outbox.adopt() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	was_held boolean;
+	same_server uuid[];
 	new_home uuid;
 BEGIN
 	LOCK TABLE outbox.installation IN SHARE ROW EXCLUSIVE MODE;
 	was_held := outbox._held();
 	IF was_held THEN
+		same_server := ARRAY(SELECT i.id FROM outbox.installation i, pg_control_system() c WHERE i.system_identifier = c.system_identifier);
 		DELETE FROM outbox.installation;
 		INSERT INTO outbox.installation (system_identifier, database_oid)
 		SELECT c.system_identifier, d.oid FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
 		RETURNING id INTO new_home;
 		UPDATE outbox.handler h SET home = new_home;
+		-- Roles of another server are found by their names.  A row without a role stays for outbox.verify() to tell.
+		UPDATE outbox.consumer c SET home = new_home,
+			role_oid = CASE WHEN c.home = ANY (same_server) THEN c.role_oid
+				ELSE coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = c.role), 0) END;
 		-- Logical replication brings rows, but not sequences.
 		PERFORM setval('outbox.handler_id', h.highest)
 		FROM (SELECT max(h.id) AS highest FROM outbox.handler h) h, outbox.handler_id q WHERE h.highest >= greatest(q.last_value, 1);
@@ -1915,6 +1995,17 @@ BEGIN
 		format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I.', t.tgrelid::regclass, t.tgname)
 	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A'
+	UNION ALL
+	SELECT 'consumer that is no role', 'warning', 1, NULL, h.name,
+		format('Nobody consumes by this grant. outbox.revoke_consumer(%L, %L) removes it; if the role is there again, outbox.grant_consumer(%1$L, %2$L).', h.name, c.role)
+	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id
+	WHERE h.dropped_at IS NULL AND NOT outbox._held()
+		AND (c.home IS DISTINCT FROM outbox._home() OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.role_oid))
+	UNION ALL
+	SELECT 'consumer that was renamed', 'info', 1, NULL, h.name,
+		format('A dump would have its old name %L. Call outbox.grant_consumer(%L, %L).', c.role, h.name, r.rolname)
+	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id JOIN pg_roles r ON r.oid = c.role_oid
+	WHERE h.dropped_at IS NULL AND c.home = outbox._home() AND r.rolname <> c.role
 	UNION ALL
 	SELECT 'database is a copy', 'warning', 1, NULL, NULL, 'Deliveries are held. Call outbox.adopt() if this database should send.'
 	WHERE outbox._held()

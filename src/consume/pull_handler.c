@@ -31,7 +31,7 @@ typedef struct CachedHandler
 	bool		push;
 	OutboxPullHandler handler;
 	int			nconsumers;
-	char	  **consumers;		/* names of roles */
+	Oid		   *consumers;		/* roles */
 } CachedHandler;
 
 static MemoryContext cache_context = NULL;
@@ -43,7 +43,8 @@ static uint32 cache_generation = 0;
 	"SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, " \
 	"h.on_dead OPERATOR(pg_catalog.=) 'block', " \
 	"outbox._held(), " \
-	"(SELECT pg_catalog.array_agg(c.role::pg_catalog.text) FROM outbox.consumer c WHERE c.handler_id OPERATOR(pg_catalog.=) h.id), " \
+	"(SELECT pg_catalog.array_agg(c.role_oid) FROM outbox.consumer c " \
+	" WHERE c.handler_id OPERATOR(pg_catalog.=) h.id AND c.home OPERATOR(pg_catalog.=) outbox._home()), " \
 	OUTBOX_RETRY_COLUMNS " " \
 	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
 
@@ -79,11 +80,11 @@ read_consumers(CachedHandler *entry, Datum array)
 {
 	Datum	   *elems;
 
-	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT,
+	deconstruct_array(DatumGetArrayTypeP(array), OIDOID, sizeof(Oid), true, TYPALIGN_INT,
 					  &elems, NULL, &entry->nconsumers);
-	entry->consumers = palloc(sizeof(char *) * Max(1, entry->nconsumers));
+	entry->consumers = palloc(sizeof(Oid) * Max(1, entry->nconsumers));
 	for (int i = 0; i < entry->nconsumers; i++)
-		entry->consumers[i] = TextDatumGetCString(elems[i]);
+		entry->consumers[i] = DatumGetObjectId(elems[i]);
 	pfree(elems);
 }
 
@@ -212,7 +213,10 @@ extension_owner(void)
 	return owner;
 }
 
-/* The owner, and members of the roles that outbox.grant_consumer() named. */
+/*
+ * The owner, and members of the roles that outbox.grant_consumer() named.
+ * Oids of dropped roles are nobody's: they are not given out again.
+ */
 static bool
 may_consume(const CachedHandler *entry, Oid user)
 {
@@ -220,9 +224,7 @@ may_consume(const CachedHandler *entry, Oid user)
 		return true;
 	for (int i = 0; i < entry->nconsumers; i++)
 	{
-		Oid			role = get_role_oid(entry->consumers[i], true);
-
-		if (OidIsValid(role) && has_privs_of_role(user, role))
+		if (OidIsValid(entry->consumers[i]) && has_privs_of_role(user, entry->consumers[i]))
 			return true;
 	}
 	return false;
