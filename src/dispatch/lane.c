@@ -244,6 +244,7 @@ rewind_one(OutboxLane *lane, void *arg)
 {
 	OutboxKey	lo = {*(TimestampTz *) arg};
 	OutboxKey	hi = {DT_NOEND};
+	OutboxRing	ring = {lane->handler_id, OUTBOX_RING_REREAD, lo, hi};
 
 	/* It may be that copies in memory are stale. */
 	outbox_lane_forget_queued(lane, &lo, &hi);
@@ -251,7 +252,7 @@ rewind_one(OutboxLane *lane, void *arg)
 	if (lane->order)
 	{
 		/* What was lost may have been that the head of a key has gone. */
-		outbox_order_forget_waiting(lane->order);
+		outbox_order_changed(lane->order, &ring);
 		outbox_lane_rescan(lane);
 	}
 }

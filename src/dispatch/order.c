@@ -267,23 +267,57 @@ is_unsent(const OutboxDelivery *delivery)
 		(delivery->order_state == OUTBOX_ORDER_OUT && delivery->phase == OUTBOX_PHASE_QUEUED);
 }
 
-/* Forget what has not been sent and has an id behind after (NULL: all of it). */
-static void
-forget_unsent(OutboxOrderKey *key, const pg_uuid_t *after)
+/*
+ * The last one that has not been sent, from the end of the members back to
+ * end; NULL for none.  As a rule they are the last members.  But one that
+ * turned out not to be fit for sending, when it was read or was to be
+ * written, has its verdict before those ahead of it are sent.
+ */
+static OutboxDelivery *
+last_unsent(dlist_node *from, const dlist_node *end)
 {
-	while (!dlist_is_empty(&key->members))
+	for (dlist_node *node = from; node != end; node = node->prev)
 	{
-		OutboxDelivery *delivery = member(dlist_tail_node(&key->members));
+		OutboxDelivery *delivery = member(node);
 
-		if (!is_unsent(delivery) || (after != NULL && id_cmp(&delivery->id, after) <= 0))
+		if (is_unsent(delivery))
+			return delivery;
+		if (delivery->order_state != OUTBOX_ORDER_FAILED && delivery->order_state != OUTBOX_ORDER_SETTLED)
 			break;
+	}
+	return NULL;
+}
+
+/*
+ * Forget what has not been sent, of the members behind end, and has an id
+ * behind after (NULL: all of it).  True if there was any.
+ */
+static bool
+forget_unsent_behind(OutboxOrderKey *key, const dlist_node *end, const pg_uuid_t *after)
+{
+	OutboxDelivery *delivery = last_unsent(key->members.head.prev, end);
+	bool		forgot = false;
+
+	while (delivery != NULL && (after == NULL || id_cmp(&delivery->id, after) > 0))
+	{
+		dlist_node *before = delivery->order_link.prev;
+
 		if (delivery->order_state == OUTBOX_ORDER_READ)
 			dlist_delete(&delivery->link);
 		else if (delivery->order_state == OUTBOX_ORDER_OUT)
 			outbox_lane_unqueue(delivery->lane, delivery);
 		/* The last one may take the key with it, unless it is wanted, which forgetting sees to. */
 		outbox_delivery_free(delivery);
+		forgot = true;
+		delivery = last_unsent(before, end);
 	}
+	return forgot;
+}
+
+static bool
+forget_unsent(OutboxOrderKey *key, const pg_uuid_t *after)
+{
+	return forget_unsent_behind(key, &key->members.head, after);
 }
 
 static int
@@ -308,18 +342,14 @@ static void
 release_next(OutboxOrderKey *key)
 {
 	OutboxDelivery *first = NULL;
-	dlist_iter	iter;
 
 	if (key->count[OUTBOX_ORDER_WAITING] == 0 || !may_release(key))
 		return;
-	dlist_reverse_foreach(iter, &key->members)
+	for (OutboxDelivery *delivery = last_unsent(key->members.head.prev, &key->members.head); delivery != NULL;
+		 delivery = last_unsent(delivery->order_link.prev, &key->members.head))
 	{
-		OutboxDelivery *delivery = member(iter.cur);
-
 		if (delivery->order_state == OUTBOX_ORDER_WAITING)
 			first = delivery;
-		else if (delivery->order_state != OUTBOX_ORDER_READ)
-			break;
 	}
 	set_state(first, OUTBOX_ORDER_OUT);
 	outbox_lane_enqueue(first->lane, first);
@@ -349,10 +379,7 @@ outbox_order_meet(OutboxOrder *order, const char *text, const pg_uuid_t *id, Tim
 
 	/* A late one goes before those that have not been sent. */
 	lower_floor(key, id);
-	if (!is_unsent(last))
-		return NULL;
-	forget_unsent(key, id);
-	return key;
+	return forget_unsent(key, id) ? key : NULL;
 }
 
 bool
@@ -484,7 +511,7 @@ outbox_order_follower(OutboxDelivery *delivery)
 		return NULL;
 	next = member(dlist_next_node(&key->members, &delivery->order_link));
 	/* One that has failed before goes alone: those behind it would spend attempts on its account. */
-	if (next->order_state != OUTBOX_ORDER_WAITING || delivery->attempts > delivery->budget_from)
+	if (next->order_state != OUTBOX_ORDER_WAITING || key->nheld > 0 || delivery->attempts > delivery->budget_from)
 		return NULL;
 	set_state(next, OUTBOX_ORDER_OUT);
 	return next;
@@ -563,8 +590,9 @@ outbox_order_answered(OutboxDelivery *delivery)
 	{
 		set_state(delivery, OUTBOX_ORDER_FAILED);
 		key->flowing = false;
-		forget_unsent(key, NULL);
 		/* Its settlement decides what comes next. */
+		key->more = key->more || key->wanted;
+		forget_unsent_behind(key, &delivery->order_link, NULL);
 		unwant(key);
 		return true;
 	}
@@ -576,32 +604,43 @@ outbox_order_answered(OutboxDelivery *delivery)
 	return true;
 }
 
+/*
+ * Those that are settled precede those that are answered, so the nearest
+ * answered one tells.
+ */
 bool
 outbox_order_must_hold(const OutboxDelivery *delivery)
 {
-	dlist_iter	iter;
+	OutboxOrderKey *key = delivery->order_key;
 
-	if (delivery->order_key == NULL || delivery->order_key->nheld == 0)
+	if (key == NULL)
 		return false;
-	dlist_foreach(iter, &delivery->order_key->members)
+	for (dlist_node *node = delivery->order_link.prev; node != &key->members.head; node = node->prev)
 	{
-		const OutboxDelivery *earlier = member(iter.cur);
+		OutboxOrderState state = member(node)->order_state;
 
-		if (earlier == delivery)
-			break;
-		if (earlier->order_held)
+		if (state == OUTBOX_ORDER_SETTLED)
+			return false;
+		if (state == OUTBOX_ORDER_OK || state == OUTBOX_ORDER_FAILED)
 			return true;
 	}
 	return false;
 }
 
-void
-outbox_order_set_held(OutboxDelivery *delivery, bool held)
+static void
+set_held(OutboxDelivery *delivery, bool held)
 {
-	if (delivery->order_key == NULL || delivery->order_held == held)
+	if (delivery->order_held == held)
 		return;
 	delivery->order_held = held;
 	delivery->order_key->nheld += held ? 1 : -1;
+}
+
+void
+outbox_order_hold(OutboxDelivery *delivery)
+{
+	if (delivery->order_key != NULL)
+		set_held(delivery, true);
 }
 
 void
@@ -612,7 +651,7 @@ outbox_order_settled(OutboxDelivery *delivery, bool outstanding, TimestampTz due
 
 	if (key == NULL)
 		return;
-	outbox_order_set_held(delivery, false);
+	/* It stays held until it leaves memory: the transaction may yet fail. */
 	delivery->order_before = delivery->order_state;
 	set_state(delivery, OUTBOX_ORDER_SETTLED);
 	blocks = outstanding || (!delivery->obsolete && stops_key(delivery));
@@ -632,8 +671,11 @@ outbox_order_settled(OutboxDelivery *delivery, bool outstanding, TimestampTz due
 void
 outbox_order_unsettled(OutboxDelivery *delivery)
 {
-	if (delivery->order_key != NULL)
-		set_state(delivery, delivery->order_before);
+	if (delivery->order_key == NULL)
+		return;
+	set_state(delivery, delivery->order_before);
+	/* By what it was to become.  With a member, the key needs no such mark. */
+	delivery->order_key->blocked = false;
 }
 
 void
@@ -643,7 +685,7 @@ outbox_order_remove(OutboxDelivery *delivery)
 
 	if (key == NULL)
 		return;
-	outbox_order_set_held(delivery, false);
+	set_held(delivery, false);
 	if (delivery->order_state == OUTBOX_ORDER_WAITING)
 		set_state(delivery, OUTBOX_ORDER_READ);
 	key->count[delivery->order_state]--;
@@ -668,6 +710,42 @@ outbox_order_forget_waiting(OutboxOrder *order)
 		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_head_node(&order->waiting)));
 }
 
+/*
+ * What of the key lies in the ring's range, and has been sent, may have been
+ * requeued: whether its answer counts is only known once that is settled,
+ * and nothing goes before that.
+ */
+static void
+hold_changed(OutboxOrderKey *key, const OutboxRing *ring)
+{
+	bool		any = false;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &key->members)
+	{
+		OutboxDelivery *delivery = member(iter.cur);
+		OutboxKey	at = {delivery->due_at, delivery->id};
+
+		if (outbox_key_cmp(&at, &ring->lo) < 0 || outbox_key_cmp(&at, &ring->hi) > 0)
+			continue;
+		set_held(delivery, true);
+		any = true;
+	}
+	if (any)
+		forget_unsent(key, NULL);
+}
+
+static void
+hold_all_changed(OutboxOrder *order, const OutboxRing *ring)
+{
+	keys_iterator iterator;
+	KeyEntry   *entry;
+
+	keys_start_iterate(order->keys, &iterator);
+	while ((entry = keys_iterate(order->keys, &iterator)) != NULL)
+		hold_changed(entry->state, ring);
+}
+
 void
 outbox_order_changed(OutboxOrder *order, const OutboxRing *ring)
 {
@@ -675,10 +753,11 @@ outbox_order_changed(OutboxOrder *order, const OutboxRing *ring)
 	OutboxDelivery *delivery = exact ? outbox_delivery_find(&ring->lo.id, ring->handler_id) : NULL;
 	dlist_mutable_iter iter;
 
+	if (!exact)
+		hold_all_changed(order, ring);
+	else if (delivery != NULL && delivery->order_key != NULL)
+		hold_changed(delivery->order_key, ring);
 	outbox_order_forget_waiting(order);
-	/* Whether its answer counts is only known once that is settled. */
-	if (delivery != NULL)
-		outbox_order_set_held(delivery, true);
 	dlist_foreach_modify(iter, &remembered)
 	{
 		OutboxOrderKey *key = dlist_container(OutboxOrderKey, remembered_link, iter.cur);

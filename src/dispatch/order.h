@@ -120,18 +120,20 @@ extern bool outbox_order_taken_back(OutboxDelivery *delivery);
 extern bool outbox_order_answered(OutboxDelivery *delivery);
 
 /*
- * Settling.  True if an earlier one of the key cannot be settled yet.  Then
- * what became of it in the running transaction, and whether that failed.
+ * Settling.  True if an earlier one of the key has been answered and is not
+ * settled yet.  Somebody holds the row: until it leaves memory, nothing that
+ * waits behind it goes.  Then what became of it in the running transaction,
+ * and that this has failed.
  */
 extern bool outbox_order_must_hold(const OutboxDelivery *delivery);
-extern void outbox_order_set_held(OutboxDelivery *delivery, bool held);
+extern void outbox_order_hold(OutboxDelivery *delivery);
 extern void outbox_order_settled(OutboxDelivery *delivery, bool outstanding, TimestampTz due_at);
 extern void outbox_order_unsettled(OutboxDelivery *delivery);
 
 /* It leaves memory: settled, or forgotten. */
 extern void outbox_order_remove(OutboxDelivery *delivery);
 
-/* Rows changed: what waits may be stale. */
+/* Rows changed: what waits may be stale, and what is out may have been requeued. */
 extern void outbox_order_changed(OutboxOrder *order, const OutboxRing *ring);
 
 /* Forget what waits behind others; or that heads block their keys. */

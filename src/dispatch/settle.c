@@ -143,12 +143,7 @@ retry_held(TimestampTz now)
 	while (outbox_outcomes_next_held() <= now)
 		dlist_push_head(&due, dlist_pop_head_node(&held));
 	while (!dlist_is_empty(&due))
-	{
-		dlist_node *node = dlist_pop_head_node(&due);
-
-		outbox_order_set_held(dlist_container(OutboxDelivery, link, node), false);
-		wait_again(node);
-	}
+		wait_again(dlist_pop_head_node(&due));
 }
 
 static bool
@@ -415,7 +410,7 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 	if (result == HELD)
 	{
 		delivery->settle_after = now + HELD_RETRY_US;
-		outbox_order_set_held(delivery, true);
+		outbox_order_hold(delivery);
 		dlist_push_tail(&held, &delivery->link);
 		return;
 	}
