@@ -335,9 +335,12 @@ COMMENT ON FUNCTION outbox._public_key(text) IS 'Internal: the whpk_ public key 
 -- Rotation keeps the scheme: who verifies HMAC gets a new secret, who verifies
 -- Ed25519 a new public key.  The handler row is locked, not written: two
 -- rotations follow each other and no route is invalidated.
-CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours') RETURNS text
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION outbox._rotate_secret(caller text, names text[], texts text[]) RETURNS text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+	given jsonb := outbox._given(names, texts);
+	handler text := given ->> 'handler';
+	keep interval := given ->> 'keep';
 	rotated int := outbox._live_handler(handler);
 	at timestamptz := clock_timestamp();
 	current_secret text;
@@ -366,6 +369,10 @@ BEGIN
 	INSERT INTO outbox.handler_secret (handler_id, kind, secret, created_at) VALUES (rotated, 'signing', new_secret, at);
 	RETURN coalesce(outbox._public_key(new_secret), new_secret);
 END $$;
+COMMENT ON FUNCTION outbox._rotate_secret(text, text[], text[]) IS 'Internal: body of outbox.rotate_secret()';
+
+CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours') RETURNS text
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.rotate_secret(text, interval) IS 'Give a push handler a new signing secret and return what its receiver needs to verify with it, this once: the whsec_ secret, or the whpk_ public key where the handler signs with Ed25519. Requests carry signatures by the old secrets as well until keep has passed. A handler without a secret gets its first. Raises undefined_object for an unknown handler and invalid_parameter_value for a pull handler or a negative interval';
 
 -----------------------------------------------------------------------------

@@ -34,6 +34,7 @@
 #include "compat.h"
 #include "dispatch/dispatcher.h"
 #include "dispatch/doorbell.h"
+#include "dispatch/failure.h"
 #include "dispatch/fetch.h"
 #include "dispatch/hook.h"
 #include "dispatch/installation.h"
@@ -67,9 +68,6 @@
 /* A lock that nobody gives must not keep the loop from its sockets. */
 #define LOCK_TIMEOUT "2s"
 
-/* The same failure is reported again after this time. */
-#define REPORT_AGAIN_US (60 * USECS_PER_SEC)
-
 /* When a table lock is in the way. */
 #define LOCKED_PAUSE_US (50 * 1000)
 
@@ -82,8 +80,6 @@ static MemoryContext iteration_context = NULL;
 static bool sending = true;		/* outbox.enabled, not held, not shutting down */
 static TimestampTz grace_ends = 0;	/* set once the process is to end */
 static TimestampTz work_paused_until = 0;
-static TimestampTz last_reported = 0;
-static int	last_sqlstate = 0;
 static int	failures = 0;
 static TimestampTz stats_reported = 0;
 static bool stats_pending = false;
@@ -114,14 +110,23 @@ commit_work(void)
 	MemoryContextSwitchTo(iteration_context);
 }
 
+/* What is set for the database, but for what this process needs.  In a transaction. */
+static void
+take_settings(void)
+{
+	outbox_apply_database_settings();
+	outbox_pin_settling(LOCK_TIMEOUT);
+	/* A handler is known to have changed by its text. */
+	outbox_pin("extra_float_digits", "1");
+}
+
 static void
 reload_settings(void)
 {
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	begin_work();
-	outbox_apply_database_settings();
-	outbox_pin_settling(LOCK_TIMEOUT);
+	take_settings();
 	commit_work();
 	outbox_send_configure();
 	outbox_reload_request();
@@ -199,19 +204,6 @@ visit_ready_lanes(TimestampTz now, bool collect)
 		outbox_lane_ready(again[i]);
 }
 
-/* Report an error of the database work once, and again only when it is another one or a minute has passed. */
-static void
-report_failure(ErrorData *edata, TimestampTz now)
-{
-	if (edata->sqlerrcode != last_sqlstate || now - last_reported >= REPORT_AGAIN_US)
-	{
-		last_sqlstate = edata->sqlerrcode;
-		last_reported = now;
-		EmitErrorReport();
-	}
-	outbox_slot_error(edata->message);
-}
-
 /* One delivery could not be read; the others of its lane must not suffer. */
 static void
 bury_poison(OutboxDelivery *delivery, const char *message)
@@ -261,7 +253,8 @@ fail_work(void)
 
 	MemoryContextSwitchTo(context);
 	HOLD_INTERRUPTS();
-	report_failure(edata, now);
+	outbox_failure_report(edata, now);
+	outbox_slot_error(edata->message);
 	poison = outbox_fetch_abort();
 	outbox_settle_abort();
 	outbox_lane_status_abort();
@@ -293,7 +286,7 @@ succeed_work(void)
 	if (failures > 0)
 		outbox_slot_error(NULL);
 	failures = 0;
-	last_sqlstate = 0;
+	outbox_failure_forget();
 }
 
 /*
@@ -624,11 +617,11 @@ check_installation(void)
 	OutboxInstallation installation;
 
 	outbox_work_begin();
+	outbox_pin_settings();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	outbox_pin_settling(LOCK_TIMEOUT);
-	outbox_apply_database_settings();
-	outbox_pin_settling(LOCK_TIMEOUT);
+	take_settings();
 	outbox_installation_read(&installation);
 	if (installation.installed)
 		outbox_slot_name(get_database_name(MyDatabaseId));

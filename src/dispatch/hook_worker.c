@@ -39,6 +39,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "dispatch/failure.h"
 #include "dispatch/hook_call.h"
 #include "dispatch/hook_queue.h"
 #include "dispatch/hook_settle.h"
@@ -67,9 +68,6 @@
 /* For the worker's own statements. */
 #define LOCK_TIMEOUT "5s"
 
-/* The same failure is reported again after this time. */
-#define REPORT_AGAIN_US (60 * USECS_PER_SEC)
-
 static int	number;
 static MemoryContext iteration_context = NULL;
 static volatile sig_atomic_t working = false;	/* a transaction is running */
@@ -80,8 +78,6 @@ static TimestampTz next_rescan = 0;
 
 static int	failures = 0;
 static TimestampTz paused_until = 0;
-static int	last_sqlstate = 0;
-static TimestampTz last_reported = 0;
 
 static TimestampTz last_served = 0;
 static bool stats_pending = false;
@@ -121,18 +117,6 @@ end_work(void)
 		ShutdownRequestPending = true;
 }
 
-/* Report an error of the database work once, and again only when it is another one or a minute has passed. */
-static void
-report_failure(const ErrorData *edata, TimestampTz now)
-{
-	if (edata->sqlerrcode != last_sqlstate || now - last_reported >= REPORT_AGAIN_US)
-	{
-		last_sqlstate = edata->sqlerrcode;
-		last_reported = now;
-		EmitErrorReport();
-	}
-}
-
 /* The database work has failed: nothing of it is left.  Says how long to pause. */
 static void
 fail_work(void)
@@ -143,7 +127,7 @@ fail_work(void)
 	MemoryContextSwitchTo(iteration_context);
 	edata = CopyErrorData();
 	HOLD_INTERRUPTS();
-	report_failure(edata, now);
+	outbox_failure_report(edata, now);
 	AbortCurrentTransaction();
 	FlushErrorState();
 	RESUME_INTERRUPTS();
@@ -222,7 +206,7 @@ settle(int32 handler_id, int64 hook_id, OutboxHookResult *result)
 		MemoryContextSwitchTo(iteration_context);
 		done = true;
 		failures = 0;
-		last_sqlstate = 0;
+		outbox_failure_forget();
 	}
 	PG_CATCH();
 	{
@@ -372,6 +356,7 @@ is_installed(void)
 	OutboxInstallation installation;
 
 	begin_work();
+	outbox_pin_settings();
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	outbox_pin_settling(LOCK_TIMEOUT);

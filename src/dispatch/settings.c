@@ -56,6 +56,12 @@ static const struct
 	{"default_table_access_method", "heap"},
 	{"max_parallel_workers_per_gather", "0"},
 	{"jit", "off"},
+	/* What is sent and what is settled must not be read in the server's log. */
+	{"debug_print_parse", "off"},
+	{"debug_print_rewritten", "off"},
+	{"debug_print_plan", "off"},
+	{"auto_explain.log_verbose", "off"},
+	{"auto_explain.log_parameter_max_length", "0"},
 };
 
 void

@@ -20,12 +20,15 @@
 /* Give a setting a value for good.  One that this server does not have is passed over. */
 extern void outbox_pin(const char *name, const char *value);
 
-/* Everything that would hurt any worker. */
+/*
+ * Everything that would hurt any worker.  Before its first transaction: that
+ * would have the isolation level of the server, the database or the role.
+ */
 extern void outbox_pin_settings(void);
 
 /*
  * The same for a worker that settles deliveries: also how its transactions
- * commit, and for how long they may wait for a lock.
+ * commit, and for how long they may wait for a lock.  In a transaction.
  */
 extern void outbox_pin_settling(const char *lock_timeout);
 

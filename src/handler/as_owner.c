@@ -17,6 +17,9 @@
  * left out, do not travel.  Whoever may execute the public function need
  * not, and cannot, execute the other one.
  *
+ * Some of them are secrets, and what the session has set must not change any
+ * on the way: see own_settings.
+ *
  * Runs in the caller's backend.
  *
  *-------------------------------------------------------------------------
@@ -32,6 +35,7 @@
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
@@ -39,6 +43,40 @@
 #include "common/session.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_as_owner);
+
+/*
+ * In force until the function returns, whatever the session has set: texts
+ * that lose nothing and are read as they were written, and no statement in
+ * between in the server's log, for its plan would show the values.
+ */
+static const struct
+{
+	const char *name;
+	const char *value;
+}			own_settings[] =
+{
+	{"extra_float_digits", "1"},
+	{"array_nulls", "on"},
+	{"standard_conforming_strings", "on"},
+	{"transform_null_equals", "off"},
+	{"quote_all_identifiers", "off"},
+	{"debug_print_parse", "off"},
+	{"debug_print_rewritten", "off"},
+	{"debug_print_plan", "off"},
+	{"auto_explain.log_min_duration", "-1"},
+};
+
+static void
+apply_own_settings(void)
+{
+	for (int i = 0; i < lengthof(own_settings); i++)
+	{
+		/* Is it one of a library that is not loaded? */
+		if (GetConfigOption(own_settings[i].name, true, false) != NULL)
+			(void) set_config_option(own_settings[i].name, own_settings[i].value, PGC_SUSET, PGC_S_SESSION,
+									 GUC_ACTION_SAVE, true, 0, false);
+	}
+}
 
 /* The text of an argument; names of functions with their schema, whatever search_path says. */
 static Datum
@@ -83,7 +121,21 @@ collect_arguments(FunctionCallInfo fcinfo, Datum *names, Datum *texts)
 	*texts = PointerGetDatum(construct_array(text_elems, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
-/* create_handler() and the others: see above.  They return an integer, a boolean or nothing. */
+/* The result of the other function, for the caller of this one. */
+static Datum
+take_result(Oid type, bool *isnull)
+{
+	Datum		result = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, isnull);
+	int16		length;
+	bool		by_value;
+
+	if (*isnull)
+		return (Datum) 0;
+	get_typlenbyval(type, &length, &by_value);
+	return SPI_datumTransfer(result, by_value, length);
+}
+
+/* create_handler() and the others: see above. */
 Datum
 outbox_sql_as_owner(PG_FUNCTION_ARGS)
 {
@@ -91,13 +143,15 @@ outbox_sql_as_owner(PG_FUNCTION_ARGS)
 	Datum		values[3];
 	char	   *function = get_func_name(fcinfo->flinfo->fn_oid);
 	char	   *command;
+	int			nestlevel;
 	OutboxSecurity caller;
 	Datum		result;
 	bool		isnull;
 
 	PreventCommandIfReadOnly(psprintf("outbox.%s()", function));
 	outbox_check_sql_version();
-	Assert(get_typbyval(get_func_rettype(fcinfo->flinfo->fn_oid)));
+	nestlevel = NewGUCNestLevel();
+	apply_own_settings();
 
 	values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
 	collect_arguments(fcinfo, &values[1], &values[2]);
@@ -108,9 +162,10 @@ outbox_sql_as_owner(PG_FUNCTION_ARGS)
 	if (SPI_execute_with_args(command, 3, argtypes, values, NULL, false, 1) != SPI_OK_SELECT ||
 		SPI_processed != 1)
 		elog(ERROR, "outbox._%s() did not return one row", function);
-	result = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	result = take_result(get_func_rettype(fcinfo->flinfo->fn_oid), &isnull);
 	outbox_become_caller(&caller);
 	SPI_finish();
+	AtEOXact_GUC(true, nestlevel);
 
 	if (isnull)
 		PG_RETURN_NULL();
