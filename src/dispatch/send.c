@@ -60,6 +60,22 @@ transport_options(void)
 	return options;
 }
 
+/* Say once that fewer requests than configured can be out, and again when that changes. */
+static void
+report_capacity(void)
+{
+	static int	reported = 0;
+	int			capacity = transport->capacity();
+
+	if (capacity < outbox_max_in_flight && capacity != reported)
+		ereport(WARNING,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("outbox dispatcher can have %d requests out at once, not %d", capacity, outbox_max_in_flight),
+				 errdetail("The limit of open files of a process does not allow more."),
+				 errhint("Raise the limit of open files with which the server is started (ulimit -n), or lower outbox.max_in_flight.")));
+	reported = capacity < outbox_max_in_flight ? capacity : 0;
+}
+
 void
 outbox_send_init(MemoryContext context)
 {
@@ -82,6 +98,7 @@ outbox_send_init(MemoryContext context)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("could not start HTTP transport \"%s\": %s", transport->name, failure)));
+	report_capacity();
 }
 
 void
@@ -90,6 +107,7 @@ outbox_send_configure(void)
 	HttpTransportOptions options = transport_options();
 
 	transport->configure(&options);
+	report_capacity();
 	outbox_lanes_have_room();
 }
 
@@ -118,9 +136,10 @@ outbox_send_in_flight(void)
 static bool
 is_crowded(const OutboxLane *lane)
 {
-	int			kept = lane->in_flight > 0 ? outbox_max_in_flight / KEPT_SHARE : 0;
+	int			capacity = transport->capacity();
+	int			kept = lane->in_flight > 0 ? capacity / KEPT_SHARE : 0;
 
-	return transport->in_flight() >= outbox_max_in_flight - kept;
+	return transport->in_flight() >= capacity - kept;
 }
 
 static void

@@ -570,6 +570,7 @@ const HttpTransport outbox_curl_transport = {
 	.release = outbox_exchange_release,
 	.cancel = curl_cancel,
 	.forget = curl_forget,
+	.capacity = outbox_engine_capacity,
 	.in_flight = outbox_exchange_in_flight,
 	.shutdown = curl_shutdown,
 };

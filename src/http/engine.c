@@ -199,6 +199,7 @@ outbox_engine_configure(const HttpTransportOptions *options)
 	}
 	shared.options = *options;
 	shared.options.user_agent = shared.user_agent;
+	outbox_sockets_configure(options);
 	for (int i = 0; i < MAX_ENGINES; i++)
 		if (shared.engines[i] != NULL)
 			apply_limits(shared.engines[i]);

@@ -296,6 +296,7 @@ const HttpTransport outbox_fast_transport = {
 	.release = outbox_exchange_release,
 	.cancel = fast_cancel,
 	.forget = fast_forget,
+	.capacity = outbox_engine_capacity,
 	.in_flight = outbox_exchange_in_flight,
 	.shutdown = fast_shutdown,
 };

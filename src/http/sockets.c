@@ -38,6 +38,7 @@ typedef struct OpenSocket
 	const HttpTarget *target;	/* who opened it, until forgotten */
 } OpenSocket;
 
+static rlim_t server_limit;		/* of open descriptors, as the server started with it */
 static int	budget;				/* descriptors we may have open */
 static int	reserved;			/* of them, set aside */
 static int	nopen;				/* sockets open, as far as we were told */
@@ -54,8 +55,7 @@ static int
 find_budget(const HttpTransportOptions *options)
 {
 	struct rlimit limit;
-	rlim_t		server,
-				wanted;
+	rlim_t		wanted;
 
 	if (options->max_descriptors > 0)
 		return options->max_descriptors;
@@ -63,24 +63,33 @@ find_budget(const HttpTransportOptions *options)
 		return 256;
 	if (limit.rlim_cur == RLIM_INFINITY)
 		return 1 << 20;
-	server = limit.rlim_cur;
-	wanted = server + 2 * (rlim_t) options->max_in_flight + 64;
+	if (server_limit == 0)
+		server_limit = limit.rlim_cur;
+	wanted = server_limit + 2 * (rlim_t) options->max_in_flight + 64;
 	if (limit.rlim_max != RLIM_INFINITY && wanted > limit.rlim_max)
 		wanted = limit.rlim_max;
-	if (wanted > server)
+	if (wanted > limit.rlim_cur)
 	{
+		rlim_t		before = limit.rlim_cur;
+
 		limit.rlim_cur = wanted;
 		if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
-			wanted = server;
+			wanted = before;
 	}
-	return (int) (wanted - server + server / 2);
+	return (int) (wanted - server_limit + server_limit / 2);
 }
 
 bool
 outbox_sockets_start(const HttpTransportOptions *options)
 {
-	budget = find_budget(options);
+	outbox_sockets_configure(options);
 	return budget >= LEAST_DESCRIPTORS;
+}
+
+void
+outbox_sockets_configure(const HttpTransportOptions *options)
+{
+	budget = find_budget(options);
 }
 
 void

@@ -21,6 +21,9 @@
 extern bool outbox_sockets_start(const HttpTransportOptions *options);
 extern void outbox_sockets_end(void);
 
+/* The same for other options, later. */
+extern void outbox_sockets_configure(const HttpTransportOptions *options);
+
 /* How many exchanges may be out at once, as far as descriptors go. */
 extern int	outbox_sockets_capacity(void);
 

@@ -151,6 +151,12 @@ typedef struct HttpTransport
 	/* Forget a target: close its idle connections.  Nothing of it may be out. */
 	void		(*forget) (HttpTarget *target);
 
+	/*
+	 * How many exchanges may be out at once: max_in_flight, or fewer if the
+	 * process may not have as many descriptors.  Changes with configure().
+	 */
+	int			(*capacity) (void);
+
 	/* How many exchanges are out. */
 	int			(*in_flight) (void);
 

@@ -884,6 +884,7 @@ check_configure(void)
 		Call		second;
 
 		set_up(&second, "/ok");
+		is_int(transport->capacity(), 1, "%s: says that one may be out", transport->name);
 		ok(transport->submit(&call.exchange), "%s: one may be out", transport->name);
 		ok(!transport->submit(&second.exchange), "%s: a second may not", transport->name);
 		run(1);
