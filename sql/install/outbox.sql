@@ -2041,7 +2041,7 @@ BEGIN
 
 	SELECT d.state, d.pid, d.in_flight INTO dispatcher, dispatcher_pid, in_flight
 	FROM outbox._dispatchers() d WHERE d.database = current_database();
-	dispatcher := coalesce(dispatcher, 'stopped');
+	dispatcher := CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE coalesce(dispatcher, 'stopped') END;
 	in_flight := coalesce(in_flight, 0);
 
 	SELECT coalesce(sum(b.due), 0), coalesce(sum(b.scheduled), 0), coalesce(sum(b.retrying), 0), coalesce(sum(b.leased), 0),
@@ -2057,7 +2057,7 @@ BEGIN
 
 	IF outbox._held() THEN
 		critical := critical || 'this database is a copy: deliveries are held until outbox.adopt()'::text;
-	ELSIF pushing AND dispatcher NOT IN ('running', 'starting') THEN
+	ELSIF pushing AND dispatcher NOT IN ('running', 'starting', 'standby') THEN
 		critical := critical || format('nothing is pushed: dispatcher is %s', dispatcher);
 	END IF;
 	IF oldest_due_age > critical_after THEN
@@ -2086,7 +2086,7 @@ COMMENT ON FUNCTION outbox.health(interval, interval) IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
 Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after.
-dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
+dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 Reads outstanding and dead deliveries only, however many are settled.';
 
 -----------------------------------------------------------------------------
