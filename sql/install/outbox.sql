@@ -2271,5 +2271,9 @@ GRANT USAGE ON SCHEMA outbox TO PUBLIC;
 GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.dispatchers TO pg_monitor;
 GRANT EXECUTE ON FUNCTION outbox._dispatchers(), outbox.health(interval, interval) TO pg_monitor;
 
+-- Ids of handlers begin again: whatever shared memory knows of handlers of an
+-- earlier outbox in this database is not of these.
+SELECT outbox._ring_rescan();
+
 -- The launcher starts a dispatcher here as soon as this commits.
 SELECT outbox._ring_launcher();

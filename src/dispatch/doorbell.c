@@ -408,6 +408,8 @@ outbox_sql_ring_handlers(PG_FUNCTION_ARGS)
 Datum
 outbox_sql_ring_rescan(PG_FUNCTION_ARGS)
 {
+	/* Also now: what this transaction claims itself must not start from where others had come to. */
+	outbox_consume_rescan(MyDatabaseId);
 	outbox_doorbell_note_rescan();
 	PG_RETURN_VOID();
 }
