@@ -385,6 +385,10 @@ CREATE FUNCTION outbox._id_floor(at timestamptz) RETURNS uuid
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_id_floor';
 COMMENT ON FUNCTION outbox._id_floor(timestamptz) IS 'Internal: the smallest id that a message staged at that time could have';
 
+CREATE FUNCTION outbox._seed_ids() RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_seed_ids';
+COMMENT ON FUNCTION outbox._seed_ids() IS 'Internal: have the ids of messages go on above the highest one there is, which came from another server';
+
 CREATE FUNCTION outbox.stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL) RETURNS uuid
@@ -1909,6 +1913,8 @@ BEGIN
 		SELECT c.system_identifier, d.oid FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
 		RETURNING id INTO new_home;
 		UPDATE outbox.handler h SET home = new_home;
+		-- The clock of the server they come from may be ahead.
+		PERFORM outbox._seed_ids();
 		-- Roles of another server are found by their names.  A row without a role stays for outbox.verify() to tell.
 		UPDATE outbox.consumer c SET home = new_home,
 			role_oid = CASE WHEN c.home = ANY (same_server) THEN c.role_oid

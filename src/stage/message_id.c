@@ -246,6 +246,16 @@ outbox_message_ids_seed(Oid message_relid)
 	my_ids_seeded = true;
 }
 
+PG_FUNCTION_INFO_V1(outbox_sql_seed_ids);
+
+/* outbox._seed_ids(): rows have come from elsewhere since ids were last seeded. */
+Datum
+outbox_sql_seed_ids(PG_FUNCTION_ARGS)
+{
+	raise_last_id(highest_timestamp(outbox_relation_oid("message", false)));
+	PG_RETURN_VOID();
+}
+
 PG_FUNCTION_INFO_V1(outbox_sql_id_floor);
 
 /* outbox._id_floor(at) */

@@ -215,7 +215,9 @@ $node->sql('UPDATE outbox.installation SET installed_at = installed_at', 'prod')
 $subscriber->wait_while_not(sub { (contents('prod', $subscriber))[0] eq $contents }, 'the subscriber follows');
 is_held('prod', 'and holds', $subscriber);
 
-# The subscriber takes over.
+# The subscriber takes over, from a server whose clock is ahead.
+$subscriber->sql("BEGIN; SELECT outbox.stage('a.b'); ROLLBACK", 'prod');
+my $ahead = $node->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox._id_floor(clock_timestamp() + interval '1 hour'), now(), 'x.y', '1') RETURNING id", 'prod');
 $node->stage('a.b', '{"n": "last"}', database => 'prod');
 $node->wait_for_states('dead 1, delivered 5, leased 1, pending 2, retrying 1', 'a last one', 'prod');
 $node->wait_for_catchup('copy', 'replay', $node->lsn('write'));
@@ -223,11 +225,11 @@ $subscriber->sql('DROP SUBSCRIPTION copy', 'prod');
 is($subscriber->sql('SELECT outbox.adopt()', 'prod'), 't', 'the subscriber is adopted');
 $subscriber->wait_for_dispatcher('prod');
 my $before = $receiver->count('/push');
-$subscriber->stage('a.b', '{"n": "first"}', database => 'prod');
+cmp_ok($subscriber->stage('a.b', '{"n": "first"}', database => 'prod'), 'gt', $ahead, 'ids of messages go on there');
 $subscriber->wait_for_states('dead 1, delivered 6, leased 1, pending 2, retrying 1', 'and delivers', 'prod');
 is($receiver->count('/push'), $before + 1, 'only what is new');
 ($highest, $new) = split /\|/, $subscriber->sql("SELECT max(id), outbox.create_handler('new', '{n.*}', 'http://127.0.0.1:1/') FROM outbox.handler", 'prod');
-cmp_ok($new, '>', $highest, 'ids of handlers go on there, too');
+cmp_ok($new, '>', $highest, 'and those of handlers, too');
 
 unlike($_->log_text, qr/PANIC|TRAP|terminated by signal/, $_->name . ': no process has crashed') foreach ($node, $subscriber);
 done_testing();
