@@ -60,12 +60,59 @@ sub extension
 	return;
 }
 
+# When a process was started, as the kernel counts; undef if it is no more.
+# What has died and was not waited for by anybody does not count.
+sub started_at
+{
+	my $pid = shift;
+	open my $stat, '<', "/proc/$pid/stat" or return;
+	my ($state, @fields) = split ' ', (<$stat> // '') =~ s/^.*\)//sr;
+	return if !defined $state || $state =~ /[ZX]/;
+	return $fields[18];
+}
+
+# A server's processes, each with its start: the postmaster and its children.
+sub processes
+{
+	my $postmaster = shift;
+	my %started = ($postmaster => started_at($postmaster));
+	foreach my $file (glob '/proc/[0-9]*/stat')
+	{
+		open my $stat, '<', $file or next;
+		my ($pid, $parent) = (<$stat> // '') =~ /^(\d+) \(.*\) \S (\d+)/s or next;
+		$started{$pid} = started_at($pid) if $parent == $postmaster;
+	}
+	return \%started;
+}
+
+# kill -9 of the postmaster.  What it leaves behind is remembered; stopped
+# before, it cannot start another child that would be missed.
+sub kill9
+{
+	my $self = shift;
+	if (defined $self->{_pid})
+	{
+		kill 'STOP', $self->{_pid};
+		$self->{left_behind} = processes($self->{_pid});
+	}
+	return $self->SUPER::kill9;
+}
+
 # Start after kill9(): the children of the postmaster that was killed need a
-# moment to notice, and until then a new one refuses to start.
+# moment to notice, and until then a new one refuses to start.  A postmaster
+# that has ended but that nobody has waited for yet it takes for one that
+# lives, as long as there are its lock files.
 sub start_after_crash
 {
 	my $self = shift;
 	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my %left = %{ delete $self->{left_behind} || {} };
+	while (my @alive = grep { defined $left{$_} && (started_at($_) // '') eq $left{$_} } keys %left)
+	{
+		die "processes of the killed server do not end: @alive\n" if time > $end;
+		usleep(10_000);
+	}
+	unlink $self->data_dir . '/postmaster.pid', $self->host . '/.s.PGSQL.' . $self->port . '.lock' if %left;
 	until ($self->start(fail_ok => 1))
 	{
 		die "server does not start after the crash\n" if time > $end;
