@@ -86,6 +86,8 @@ sub start
 		log_name => $log_name,
 		log => undef,
 		records => [],
+		open => {},
+		lines => 0,
 		rest => ''
 	}, $class;
 	close $listener;
@@ -172,7 +174,9 @@ sub most_of_a_key
 
 # Every request so far, or those of one exact path, as hashes of time
 # (arrival, seconds), method, path, headers (hash, lower case), body,
-# connection (a number), status (what was answered first; 0: nothing yet).
+# connection (a number), at (its place among all that was logged), and once it
+# is over ended (when), ended_at (the place of that) and status (what was
+# answered; 0: nothing, or bytes as they stood).
 sub requests
 {
 	my ($self, $path) = @_;
@@ -267,7 +271,8 @@ sub _ask
 }
 
 # The log has one line a request: fields separated by tabs, bytes that would
-# be in the way written as \xHH.
+# be in the way written as \xHH.  When the request is over there is another
+# one, with = for its method and the status for its path.
 sub _read_log
 {
 	my $self = shift;
@@ -281,9 +286,17 @@ sub _read_log
 	foreach my $line (split /\n/, substr($self->{rest}, 0, $end + 1, ''))
 	{
 		my ($time, $connection, $method, $path, $headers, $body) = split /\t/, $line, -1;
+		$self->{lines}++;
+		if ($method eq '=')
+		{
+			my $record = delete $self->{open}{$connection} or next;
+			@$record{qw(ended ended_at status)} = ($time, $self->{lines}, $path);
+			next;
+		}
 		my %headers = map { my ($name, $value) = split /: /, _unescape($_), 2; (lc $name, $value) } split /\\n/, $headers;
-		push @{ $self->{records} },
+		push @{ $self->{records} }, $self->{open}{$connection} =
 		  {
+			at => $self->{lines},
 			time => $time,
 			connection => $connection,
 			method => $method,
@@ -379,13 +392,23 @@ sub drop
 	return;
 }
 
+# Noted before the answer can be read, so that whoever has it finds the note.
+sub log_end
+{
+	my ($self, $c, $status) = @_;
+	syswrite $self->{log}, sprintf "%.6f\t%d\t=\t%d\n", time, $c->{number}, $status;
+	$c->{logged} = 1;
+	return;
+}
+
 # The request on this connection is over.
 sub finish
 {
 	my ($self, $c) = @_;
+	$self->log_end($c, 0) unless $c->{logged};
 	$self->{paths}{ $c->{path} }{open}--;
 	$self->{of_key}{ $c->{of_key} }-- if defined $c->{of_key};
-	delete @$c{qw(path answer due of_key piece)};
+	delete @$c{qw(path answer due of_key piece logged)};
 	return;
 }
 
@@ -538,6 +561,7 @@ sub answer_now
 		utf8::encode($body) if $body =~ /[^\x00-\xff]/;
 		utf8::downgrade($body, 1);
 		my $status = $answer->{status} || 200;
+		$self->log_end($c, $status);
 		my $length = $answer->{size} || length $body;
 		my $out = "HTTP/1.1 $status Scripted\r\n";
 		$out .= "Content-Length: $length\r\n" unless $status == 204 || $status == 304;

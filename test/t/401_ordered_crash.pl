@@ -10,6 +10,7 @@ use OrderChecker;
 use OutboxCluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(time);
 
 my $receiver = HttpReceiver->start;
 $receiver->on('/h', { delay => 0.001 });
@@ -19,6 +20,36 @@ $node->handler('h', ['load.*'], $receiver->url('/h'), ordered => 'true', concurr
 	max_attempts => 100, backoff => \"ARRAY['5 ms']::interval[]", jitter => 0);
 my $keys = 10;
 my $staged = 0;
+my @crashes;
+
+# Producers that serialise on their business row.
+$node->sql(<<"SQL");
+CREATE TABLE account (name text PRIMARY KEY, n int NOT NULL DEFAULT 0);
+INSERT INTO account SELECT 'key ' || i FROM generate_series(0, $keys - 1) AS i;
+CREATE PROCEDURE produce(transactions int) LANGUAGE plpgsql AS \$\$
+DECLARE
+	chosen text;
+	m int;
+BEGIN
+	FOR i IN 1 .. transactions LOOP
+		chosen := 'key ' || floor(random() * $keys);
+		UPDATE account SET n = n + 1 WHERE name = chosen RETURNING n INTO m;
+		PERFORM outbox.stage('load.x', jsonb_build_object('n', m), key => chosen);
+		IF random() < 0.1 THEN ROLLBACK; ELSE COMMIT; END IF;
+		PERFORM pg_sleep(0.002);
+	END LOOP;
+END \$\$;
+SQL
+
+# Note when something dies: from when on it is dying until everything is up again.
+sub crash
+{
+	my $code = shift;
+	my $from = time;
+	$code->();
+	push @crashes, [ $from, time ];
+	return;
+}
 
 # Stage messages of some keys, each transaction a few of them.
 sub stage_load
@@ -45,7 +76,7 @@ sub load
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $before = $receiver->count('/h');
 	stage_load($number);
-	ok($receiver->wait_for_requests($before + $part, '/h'), $name);
+	ok($receiver->wait_for_requests($before + $part, '/h'), $name) || $node->explain_outbox;
 	return;
 }
 
@@ -54,7 +85,9 @@ sub check_load
 	my ($server, $name, %options) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$server->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state <> 'delivered'", 0, "$name: everything is delivered");
-	return check_order(staged_order($server, 'h'), [ arrivals($receiver, '/h') ], "$name: in order", %options);
+	my $order = staged_order($server, 'h');
+	check_history($order, [ history($receiver, '/h', 200) ], "$name: one at a time, when the one before is done with", crashes => \@crashes);
+	return check_order($order, [ arrivals($receiver, '/h') ], "$name: in order", %options);
 }
 
 sub forget
@@ -74,8 +107,11 @@ foreach my $round (1 .. 4)
 {
 	my $pid = $node->wait_for_dispatcher;
 	load(400, 150, "the backlog drains, round $round");
-	kill 'KILL', $pid;
-	$node->wait_for_dispatcher('postgres', $pid);
+	crash(
+		sub {
+			kill 'KILL', $pid;
+			$node->wait_for_dispatcher('postgres', $pid);
+		});
 }
 my $steps = check_load($node, 'kill -9 of the dispatcher');
 cmp_ok($steps->{back} + $steps->{again}, '<=', 4 * $keys, 'each key goes back at most once for each death');
@@ -90,8 +126,11 @@ foreach my $round (1 .. 3)
 {
 	my $pid = $node->wait_for_dispatcher;
 	load(300, 150, "a receiver that fails, round $round");
-	$round == 2 ? $node->sql("SELECT pg_terminate_backend($pid)") : kill 'KILL', $pid;
-	$node->wait_for_dispatcher('postgres', $pid);
+	crash(
+		sub {
+			$round == 2 ? $node->sql("SELECT pg_terminate_backend($pid)") : kill 'KILL', $pid;
+			$node->wait_for_dispatcher('postgres', $pid);
+		});
 }
 $steps = check_load($node, 'a failing receiver');
 cmp_ok($steps->{again}, '>', 100, 'attempts failed');
@@ -103,17 +142,12 @@ stage_load(1000);
 foreach my $way ('kill9', 'immediate', 'fast')
 {
 	load(400, 150, "the backlog drains before $way");
-	if ($way eq 'kill9')
-	{
-		$node->kill9;
-		$node->start_after_crash;
-	}
-	else
-	{
-		$node->stop($way);
-		$node->start;
-	}
-	$node->wait_for_dispatcher;
+	crash(
+		sub {
+			$way eq 'kill9' ? $node->kill9 : $node->stop($way);
+			$way eq 'kill9' ? $node->start_after_crash : $node->start;
+			$node->wait_for_dispatcher;
+		});
 }
 check_load($node, 'crash and restart of the server');
 forget();
@@ -125,16 +159,27 @@ $standby->init_from_backup($node, 'backup', has_streaming => 1);
 $standby->start;
 $node->append_conf('postgresql.conf', "synchronous_standby_names = '*'");
 $node->reload;
-load(1500, 300, 'the backlog drains before failover');
+my @producers = map { IPC::Run::start([ 'psql', '-Xq', '-d', $node->connstr('postgres'), '-c', 'CALL produce(100000)' ], '<', \undef, '>', \my $out, '2>', \my $error) } 1 .. 3;
+ok($receiver->wait_for_requests(300, '/h'), 'producers are at work before failover');
+$node->wait_until("SELECT count(*) > 0 FROM outbox.deliveries WHERE state = 'delivered'");
 my $settled_at_primary = $node->sql("SELECT count(*) FROM outbox.deliveries WHERE state = 'delivered'");
-$node->stop('immediate');
-$standby->promote;
-$standby->append_conf('postgresql.conf', "synchronous_standby_names = ''");
-$standby->reload;
-$standby->wait_for_dispatcher;
+crash(
+	sub {
+		$node->stop('immediate');
+		$standby->promote;
+		$standby->append_conf('postgresql.conf', "synchronous_standby_names = ''");
+		$standby->reload;
+		$standby->wait_for_dispatcher;
+	});
+$_->finish foreach @producers;
 cmp_ok($settled_at_primary, '>', 0, 'some were settled at the primary');
-$standby->stage('load.x', '{"n": 0}', key => "key $_") foreach 0 .. $keys - 1;
+$standby->sql('CALL produce(100)');
 check_load($standby, 'failover');
+is($standby->sql(<<'SQL'), '', 'ids are in the order in which the business rows changed, at the primary and at the standby');
+SELECT key, id, n, place FROM (
+	SELECT key, id, (payload ->> 'n')::int AS n, row_number() OVER (PARTITION BY key ORDER BY id) AS place FROM outbox.message) AS m
+WHERE n <> place
+SQL
 
 $standby->stop;
 $receiver->stop;
