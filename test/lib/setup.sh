@@ -28,10 +28,25 @@ debian_pg_config()
 	command -v "$config"
 }
 
-# Install those of the named packages that are missing.
-debian_install()
+# Do the files of all these packages lie in their places, configured or not?
+debian_unpacked()
 {
 	local package
+
+	for package in "$@"; do
+		case $(dpkg-query -W -f='${db:Status-Status}' "$package" 2> /dev/null) in
+			unpacked | half-configured | triggers-* | installed) ;;
+			*) return 1 ;;
+		esac
+	done
+}
+
+# Install those of the named packages that are missing.  A release that is in
+# the making may have some that cannot be configured in a chroot: programs
+# and libraries work all the same, so that is only said.
+debian_install()
+{
+	local package log
 	local -a missing=()
 
 	command -v dpkg-query > /dev/null || return 0
@@ -42,12 +57,15 @@ debian_install()
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	echo "Installing ${missing[*]}"
-	if ! DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" > /tmp/outbox-apt.$$ 2>&1; then
-		cat /tmp/outbox-apt.$$
-		rm -f /tmp/outbox-apt.$$
-		return 1
+	log=$(mktemp)
+	if ! DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" > "$log" 2>&1; then
+		cat "$log"
+		rm -f "$log"
+		debian_unpacked "${missing[@]}" || return 1
+		echo "Not all of it is configured; going on with what is unpacked"
+		return 0
 	fi
-	rm -f /tmp/outbox-apt.$$
+	rm -f "$log"
 }
 
 # Package lists of a bare machine are empty or old.
