@@ -200,13 +200,23 @@ sub wait_until
 	my ($status, $out, $error);
 	while (1)
 	{
-		($status, $out, $error) = $self->psql($database, $sql);
+		# While nobody can connect, psql may be gone before it has read the
+		# statement: a broken pipe for us, and no answer like any other.
+		($status, $out, $error) = eval { $self->psql($database, $sql) };
+		($status, $error) = (2, $@) unless defined $status;
 		return 1 if $status == 0 && $out eq $expected;
 		last if time > $end;
 		usleep(20_000);
 	}
 	diag("waited for: $sql\nexpected: $expected\nlast answer: " . ($out // '') . ' ' . ($error // ''));
 	return 0;
+}
+
+# The same under the name that it has in the class above, which minds a broken pipe.
+sub poll_query_until
+{
+	my ($self, $database, $sql, $expected) = @_;
+	return $self->wait_until($sql, $expected, $database);
 }
 
 # Wait until code returns true.
@@ -260,6 +270,7 @@ sub explain_outbox
 	foreach my $sql (
 		'SELECT * FROM outbox.dispatchers',
 		'SELECT handler, state, count(*), min(due_at), max(attempts), max(error) FROM outbox.deliveries GROUP BY 1, 2',
+		'SELECT finished_at, handler, attempt, outcome, code, error FROM outbox.attempts ORDER BY finished_at DESC LIMIT 10',
 		"SELECT pid, backend_type, state, wait_event, query FROM pg_stat_activity WHERE backend_type LIKE '%outbox%'")
 	{
 		my (undef, $out, $error) = $self->psql($database // 'postgres', $sql);
