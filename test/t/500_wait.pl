@@ -196,8 +196,11 @@ cmp_ok(switches(@left) - $before, '<', 31 * 20, 'the others slept on');
 $before = time;
 $node->stop('fast');
 cmp_ok(time - $before, '<', 20, 'waiting consumers do not hold up a fast shutdown');
-my @ended = grep { $_->finish =~ /terminating connection|server closed/ } @left;
-is(scalar @ended, scalar @left, 'and are told');
+my @answers = map { $_->finish } @left;
+my $again = grep { $_ eq '' } @answers;
+my @odd = grep { $_ ne '' && !/terminating connection|server closed/ } @answers;
+is("@odd", '', 'and are told');
+cmp_ok($woken + $again, '<=', 36, 'but for the few that had been woken');
 $_->close foreach @waiters, $consumer, $producer;
 $node->start;
 
