@@ -44,6 +44,7 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 		return CURL_SOCKET_BAD;
 	}
 	return_reserved(job);
+	job->opened = true;
 	fd = outbox_socket_open(address->family, address->socktype, address->protocol, job->target, &starved);
 	if (fd >= 0)
 		return fd;
@@ -82,7 +83,9 @@ refuses_text(const char *ip)
  * A connection is there, new or kept, and the request is next.  When this
  * happens again for the same job, libcurl found a kept connection dead, and
  * what it had sent by then tells whether it is about to repeat itself.  Once
- * is enough.
+ * is enough, so that once goes over a new connection: a receiver that was
+ * restarted leaves many dead ones behind, and since 8.20 libcurl does not look
+ * at those that were in use a moment ago.
  */
 static int
 about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
@@ -105,7 +108,13 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 			return CURL_PREREQFUNC_ABORT;
 		job->resent = true;
 		job->sent = sent;
+		if (!job->opened)
+		{
+			job->afresh = true;
+			return CURL_PREREQFUNC_ABORT;
+		}
 	}
+	job->opened = false;
 	return CURL_PREREQFUNC_OK;
 }
 
@@ -208,6 +217,8 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	job->connected = false;
 	job->resent = false;
 	job->sent = 0;
+	job->opened = false;
+	job->afresh = false;
 	job->blocked = false;
 	job->starved = false;
 	job->error[0] = '\0';
@@ -217,6 +228,7 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 		if (easy == NULL)
 			return false;
 		job->settings = outbox_engine_settings() - 1;
+		job->fresh_only = false;
 		result = set_rules(easy, job);
 		if (result == CURLE_OK)
 			result = set_target(easy, target);
@@ -225,6 +237,11 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	{
 		SET(CURLOPT_USERAGENT, outbox_engine_user_agent());
 		job->settings = outbox_engine_settings();
+	}
+	if (job->fresh_only)
+	{
+		SET(CURLOPT_FRESH_CONNECT, 0L);
+		job->fresh_only = false;
 	}
 	if (result == CURLE_OK)
 		return true;
@@ -257,11 +274,32 @@ outbox_job_stop(OutboxJob *job)
 	curl_multi_remove_handle(job->engine->multi, job->easy);
 }
 
+/*
+ * Start a job again over a new connection, which was stopped before it could
+ * be repeated over a kept one.  False: there is no room for one.
+ */
+static bool
+start_afresh(OutboxJob *job)
+{
+	int			descriptors = outbox_sockets_needed(job->target, true);
+
+	if (!outbox_sockets_fit(descriptors) ||
+		curl_easy_setopt(job->easy, CURLOPT_FRESH_CONNECT, 1L) != CURLE_OK)
+		return false;
+	job->fresh_only = true;
+	job->afresh = false;
+	job->sent = 0;
+	job->error[0] = '\0';
+	curl_multi_remove_handle(job->engine->multi, job->easy);
+	return outbox_job_start(job->engine, job, descriptors);
+}
+
 void
 outbox_job_finished(OutboxJob *job, CURLcode result)
 {
 	return_reserved(job);
-	job->done(job, result);
+	if (!job->afresh || !start_afresh(job))
+		job->done(job, result);
 }
 
 void

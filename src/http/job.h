@@ -26,6 +26,9 @@ typedef struct OutboxJob
 	bool		connected;		/* it has had a connection, new or kept */
 	bool		resent;			/* libcurl sent it a second time */
 	long		sent;			/* bytes sent before the present connection */
+	bool		opened;			/* a socket was opened for it since it last had a connection */
+	bool		afresh;			/* stopped, to go on over a new connection */
+	bool		fresh_only;		/* libcurl was told to use no kept connection */
 	bool		blocked;		/* the filter refused an address */
 	bool		starved;		/* no descriptor was left for a socket */
 	unsigned	settings;		/* which configuration its options come from */
@@ -44,7 +47,10 @@ extern bool outbox_job_start(OutboxEngine *engine, OutboxJob *job, int descripto
 extern void outbox_job_stop(OutboxJob *job);
 extern void outbox_job_free(OutboxJob *job);
 
-/* libcurl is done with it: called by the engine, calls job->done. */
+/*
+ * libcurl is done with it: called by the engine, calls job->done; or starts it
+ * once more, over a new connection, because kept ones were found dead.
+ */
 extern void outbox_job_finished(OutboxJob *job, CURLcode result);
 
 /* What a result means; answered: some of an answer had come. */

@@ -344,6 +344,33 @@ check_keeping(void)
 	ok(answered_with(&call, 200), "%s: closed, and sent to without a look", transport->name);
 	finish(&call);
 
+	/* A receiver that ends all its connections: the next request meets the first of many dead ones. */
+	set_up(&calls[0], "/close-after");
+	for (int i = 1; i < 8; i++)
+	{
+		calls[i] = calls[0];
+		calls[i].exchange.target = &calls[0].target;
+		calls[i].exchange.owner = &calls[i];
+	}
+	for (int round = 0; round < 2; round++)
+	{
+		before = seen.closed;
+		for (int i = 0; i < 8; i++)
+			ok(transport->submit(&calls[i].exchange), "%s: taken", transport->name);
+		is_int(run(8), 8, "%s: eight at once", transport->name);
+		ok(wait_for_count(&seen.closed, before + 8), "%s: and all closed", transport->name);
+		for (int i = 0; i < 8; i++)
+		{
+			ok(answered_with(&calls[i], 200), "%s: round %d: answered (resent %d)", transport->name, round, calls[i].exchange.resent);
+			transport->release(&calls[i].exchange);
+		}
+	}
+	before = seen.requests;
+	perform(&calls[0]);
+	ok(answered_with(&calls[0], 200), "%s: many dead connections are one at most to a request", transport->name);
+	ok(seen.requests - before == 1, "%s: and it came once", transport->name);
+	finish(&calls[0]);
+
 	/* Many at once, twice: the second time on the connections of the first. */
 	connections = seen.connections;
 	set_up(&calls[0], "/ok");
