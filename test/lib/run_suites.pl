@@ -182,7 +182,9 @@ sub run_unit
 	my @programs = map { s/\.c$//r } @_;
 	my (undef, $status) = run_command('make', '-s', '-j2', "PG_CONFIG=$pg_config", 'with_llvm=no', 'WERROR=1', @programs);
 	return count_failure('the unit tests do not build') if $status;
-	count_tap(TAP::Harness->new({ verbosity => $verbose, exec => [], color => 0, failures => 1, comments => 1 }),
+	# A checker to run them under, if one is named.
+	my @under = split ' ', $ENV{UNIT_VALGRIND} ? "valgrind $ENV{UNIT_VALGRIND}" : '';
+	count_tap(TAP::Harness->new({ verbosity => $verbose, exec => \@under, color => 0, failures => 1, comments => 1 }),
 		map { [ "$tree/$_", $_ ] } @programs);
 }
 
