@@ -249,7 +249,7 @@ BEGIN READ ONLY;
 SELECT public.error_of(c) FROM unnest(ARRAY['SELECT outbox.stage(''a'')', 'SELECT outbox.try_stage(''a'')', 'SELECT outbox.stage_many(''a'', ''{1}'')']) c;
 COMMIT;
 SELECT proname, provolatile, proparallel FROM pg_proc WHERE oid IN ('outbox.stage'::regproc, 'outbox.try_stage'::regproc, 'outbox.stage_many'::regproc) ORDER BY 1;
--- Triggers and checks that somebody put on the tables are kept.
+-- Checks that somebody put on the tables are kept, and triggers that the owner wants to fire whatever happens.
 CREATE TABLE public.audit (n int, what text);
 CREATE FUNCTION public.audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.audit VALUES (1, format('%s %s %s', tg_when, tg_level, tg_table_name)); RETURN new; END $$;
 CREATE TRIGGER a BEFORE INSERT ON outbox.message FOR EACH ROW EXECUTE FUNCTION public.audit();
@@ -257,6 +257,11 @@ CREATE TRIGGER b AFTER INSERT ON outbox.message FOR EACH ROW EXECUTE FUNCTION pu
 CREATE TRIGGER c BEFORE INSERT ON outbox.message FOR EACH STATEMENT EXECUTE FUNCTION public.audit();
 CREATE TRIGGER d AFTER INSERT ON outbox.message FOR EACH STATEMENT EXECUTE FUNCTION public.audit();
 CREATE TRIGGER e AFTER INSERT ON outbox.delivery FOR EACH ROW EXECUTE FUNCTION public.audit();
+SELECT outbox.stage('invoice.paid') IS NOT NULL AS staged;
+SELECT outbox.stage('invoice.paid', dedupe_key => 'trigger') IS NOT NULL AS staged;
+SELECT what, sum(n) FROM public.audit GROUP BY what ORDER BY what;
+ALTER TABLE outbox.message ENABLE ALWAYS TRIGGER a, ENABLE ALWAYS TRIGGER b, ENABLE ALWAYS TRIGGER c, ENABLE ALWAYS TRIGGER d;
+ALTER TABLE outbox.delivery ENABLE ALWAYS TRIGGER e;
 SELECT outbox.stage('invoice.paid') IS NOT NULL AS staged;
 SELECT what, sum(n) FROM public.audit GROUP BY what ORDER BY what;
 DROP TRIGGER a ON outbox.message; DROP TRIGGER b ON outbox.message; DROP TRIGGER c ON outbox.message; DROP TRIGGER d ON outbox.message; DROP TRIGGER e ON outbox.delivery;

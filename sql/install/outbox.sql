@@ -5,7 +5,9 @@
 -- as a superuser with search_path = pg_catalog, pg_temp.
 --
 -- House rules: every object is schema-qualified; functions that act with the
--- owner's rights pin search_path; PUBLIC gets nothing (see the end).
+-- owner's rights pin search_path, and session_replication_role if they write:
+-- as a replica, so that of the triggers on these tables only those fire that
+-- are ENABLE ALWAYS, which takes their owner; PUBLIC gets nothing (see the end).
 \echo Use "CREATE EXTENSION outbox" to load this file. \quit
 
 CREATE SCHEMA outbox;
@@ -1193,7 +1195,7 @@ END $$;
 COMMENT ON FUNCTION outbox._revoke_unused(oid[]) IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
 
 CREATE FUNCTION outbox.grant_consumer(handler text, role name) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	grantee oid := (SELECT r.oid FROM pg_roles r WHERE r.rolname = role);
 	pull_id int;
@@ -1222,7 +1224,7 @@ Grants EXECUTE on the consumers'' functions as well; each call of them is checke
 Errors: undefined_object for an unknown handler or role, wrong_object_type for a push handler.';
 
 CREATE FUNCTION outbox.revoke_consumer(handler text, role name) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	here uuid := outbox._home();
 	pull_id int;
@@ -1479,7 +1481,7 @@ END $$;
 COMMENT ON FUNCTION outbox._route_again(int, boolean, uuid, uuid, text, text, bigint, boolean) IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
 
 CREATE FUNCTION outbox.requeue(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
 	n bigint;
@@ -1526,7 +1528,7 @@ Errors: no_data_found if there is no such message or delivery, undefined_object 
 CREATE FUNCTION outbox.requeue_where(handler text DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL, code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, include_delivered boolean DEFAULT false,
 	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
 	lowest uuid := outbox._id_floor(coalesce(since, '-infinity'));
@@ -1563,7 +1565,7 @@ Returns the number of deliveries. Errors: undefined_object for an unknown handle
 
 CREATE FUNCTION outbox.replay(handler text, since timestamptz, until timestamptz DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL,
 	backfill boolean DEFAULT false, max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
 	lowest uuid := outbox._id_floor(since);
@@ -1672,7 +1674,7 @@ END $$;
 COMMENT ON FUNCTION outbox._cancel_all(int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel outstanding deliveries and dead ones that hold up their key; returns how many';
 
 CREATE FUNCTION outbox.cancel(id uuid, reason text DEFAULT NULL, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
 BEGIN
@@ -1692,7 +1694,7 @@ Errors: no_data_found if there is no such message or delivery, undefined_object 
 CREATE FUNCTION outbox.cancel_where(handler text DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, reason text DEFAULT NULL,
 	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
 BEGIN
@@ -1715,7 +1717,7 @@ reason: kept as the deliveries'' error. max_rows: at most so many, oldest first.
 Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter.';
 
 CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
 	n bigint;
@@ -1752,7 +1754,7 @@ Returns the number of deliveries hurried, 0 if none was waiting for its next att
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
 
 CREATE FUNCTION outbox.erase_tenant(tenant text, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	ids uuid[];
 	lowest uuid := '00000000-0000-0000-0000-000000000000';
@@ -1804,7 +1806,7 @@ Returns how many messages, deliveries and attempts were deleted. Errors: invalid
 -- it is looked up message by message, never turned into a join that would
 -- read the whole delivery table for each batch.
 CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
 	delivered_before timestamptz;
@@ -1898,7 +1900,7 @@ $$;
 COMMENT ON FUNCTION outbox._held() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()? It is unless the one row of outbox.installation names this database and every handler is at home there';
 
 CREATE FUNCTION outbox.adopt() RETURNS boolean
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	was_held boolean;
 	same_server uuid[];
@@ -2006,8 +2008,32 @@ BEGIN
 	UNION ALL
 	SELECT 'trigger that is switched off', 'error', 1, NULL, NULL,
 		format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I.', t.tgrelid::regclass, t.tgname)
-	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
-	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A'
+	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A' AND p.pronamespace = c.relnamespace
+	UNION ALL
+	SELECT 'trigger of somebody else', CASE WHEN t.tgenabled = 'A' THEN 'error' ELSE 'warning' END, 1, NULL, NULL,
+		format('%s of role %I runs for %s. DROP TRIGGER %I ON %s, unless it is wanted.', t.tgfoid::regprocedure, pg_get_userbyid(p.proowner),
+			CASE WHEN t.tgenabled = 'A' THEN 'whoever changes the table, outbox included' ELSE 'whoever changes the table by hand, though not for outbox' END,
+			t.tgname, t.tgrelid::regclass)
+	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND p.pronamespace <> c.relnamespace
+	UNION ALL
+	SELECT 'foreign key onto a table of outbox', 'warning', 1, NULL, NULL,
+		format('outbox.prune() and the like remove rows without regard to it. ALTER TABLE %s DROP CONSTRAINT %I.', k.conrelid::regclass, k.conname)
+	FROM pg_constraint k JOIN pg_class c ON c.oid = k.confrelid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND k.contype = 'f'
+	UNION ALL
+	SELECT 'table that others have rights on', 'warning', count(DISTINCT c.oid), NULL, NULL,
+		format('Nobody needs them, and who writes there can act for others. REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM %s, then grant the views again.',
+			CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+	FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'S') AND a.grantee <> c.relowner
+	GROUP BY a.grantee
+	UNION ALL
+	SELECT 'owner that is not a superuser', 'error', 1, NULL, NULL,
+		format('Functions that act with its rights fail. ALTER ROLE %I SUPERUSER, or give schema outbox and what is in it to a superuser.', r.rolname)
+	FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
+	WHERE n.nspname = 'outbox' AND NOT r.rolsuper
 	UNION ALL
 	SELECT 'consumer that is no role', 'warning', 1, NULL, h.name,
 		format('Nobody consumes by this grant. outbox.revoke_consumer(%L, %L) removes it; if the role is there again, outbox.grant_consumer(%1$L, %2$L).', h.name, c.role)
@@ -2271,6 +2297,30 @@ COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server 
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM PUBLIC;
 REVOKE ALL ON ALL PROCEDURES IN SCHEMA outbox FROM PUBLIC;
+
+-- Nor does anybody else, whatever ALTER DEFAULT PRIVILEGES says of what the
+-- installing role creates.
+DO $$
+DECLARE
+	grantee text;
+BEGIN
+	FOR grantee IN
+		SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE a.grantee::pg_catalog.regrole::text END
+		FROM (
+			SELECT n.nspacl AS acl, n.nspowner AS owner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'outbox'
+			UNION ALL
+			SELECT c.relacl, c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace
+			UNION ALL
+			SELECT p.proacl, p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'outbox'::pg_catalog.regnamespace) o
+		CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) a
+		WHERE a.grantee <> o.owner
+	LOOP
+		EXECUTE 'REVOKE ALL ON SCHEMA outbox FROM ' || grantee;
+		EXECUTE 'REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM ' || grantee;
+		EXECUTE 'REVOKE ALL ON ALL SEQUENCES IN SCHEMA outbox FROM ' || grantee;
+		EXECUTE 'REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox FROM ' || grantee;
+	END LOOP;
+END $$;
 GRANT USAGE ON SCHEMA outbox TO PUBLIC;
 
 -- Figures without any content of messages are for those who monitor servers.

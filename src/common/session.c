@@ -19,9 +19,11 @@
 #include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
 #include "commands/extension.h"
+#include "commands/trigger.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -72,21 +74,30 @@ raise_not_installed(void)
 			 errhint("Run CREATE EXTENSION outbox.")));
 }
 
-static void
-load_namespace(void)
+/* False if there is no schema outbox. */
+static bool
+find_namespace(void)
 {
 	HeapTuple	tuple;
 
 	register_callbacks();
 	if (OidIsValid(cached_namespace))
-		return;
+		return true;
 
 	tuple = SearchSysCache1(NAMESPACENAME, CStringGetDatum(OUTBOX_SCHEMA));
 	if (!HeapTupleIsValid(tuple))
-		raise_not_installed();
+		return false;
 	cached_owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
 	cached_namespace = ((Form_pg_namespace) GETSTRUCT(tuple))->oid;
 	ReleaseSysCache(tuple);
+	return true;
+}
+
+static void
+load_namespace(void)
+{
+	if (!find_namespace())
+		raise_not_installed();
 }
 
 void
@@ -95,12 +106,54 @@ outbox_become_owner(OutboxSecurity *saved)
 	load_namespace();
 	GetUserIdAndSecContext(&saved->user, &saved->context);
 	SetUserIdAndSecContext(cached_owner, saved->context | SECURITY_LOCAL_USERID_CHANGE);
+	saved->nestlevel = 0;
+}
+
+/* Lock a table for writing: then nobody can add a trigger to those that it has. */
+static bool
+has_ordinary_triggers(const char *table)
+{
+	Relation	rel = table_open(outbox_relation_oid(table, false), RowExclusiveLock);
+	TriggerDesc *triggers = rel->trigdesc;
+	bool		found = false;
+
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+		found = found || triggers->triggers[i].tgenabled != TRIGGER_FIRES_ALWAYS;
+	table_close(rel, NoLock);
+	return found;
+}
+
+void
+outbox_become_owner_to_write(OutboxSecurity *saved, const char *table)
+{
+	outbox_become_owner(saved);
+	/* The setting is left alone where it does nothing: each change of it discards all plans of the session. */
+	if (!has_ordinary_triggers(table))
+		return;
+	saved->nestlevel = NewGUCNestLevel();
+	(void) set_config_option("session_replication_role", "replica", PGC_SUSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
 }
 
 void
 outbox_become_caller(const OutboxSecurity *saved)
 {
+	if (saved->nestlevel != 0)
+		AtEOXact_GUC(true, saved->nestlevel);
 	SetUserIdAndSecContext(saved->user, saved->context);
+}
+
+void
+outbox_act_as_owner(void)
+{
+	if (find_namespace())
+		SetUserIdAndSecContext(cached_owner, SECURITY_LOCAL_USERID_CHANGE);
+}
+
+void
+outbox_act_as_worker(void)
+{
+	SetUserIdAndSecContext(GetSessionUserId(), 0);
 }
 
 SPIPlanPtr

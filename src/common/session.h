@@ -33,6 +33,7 @@ typedef struct OutboxSecurity
 {
 	Oid			user;
 	int			context;
+	int			nestlevel;		/* of settings; 0 if none was changed */
 } OutboxSecurity;
 
 /*
@@ -42,6 +43,24 @@ typedef struct OutboxSecurity
  */
 extern void outbox_become_owner(OutboxSecurity *saved);
 extern void outbox_become_caller(const OutboxSecurity *saved);
+
+/*
+ * The same for a statement that writes: triggers on the table, which is
+ * locked for it, do not fire unless they are ENABLE ALWAYS, which takes the
+ * table's owner.  Whoever was granted TRIGGER or REFERENCES can make the
+ * others, and they would run with the owner's rights.
+ */
+extern void outbox_become_owner_to_write(OutboxSecurity *saved, const char *table);
+
+/*
+ * For workers, which connect as the bootstrap superuser: go on as the owner,
+ * who need not be a superuser any more and could have its index expressions,
+ * checks and triggers evaluated here; from the beginning of a transaction
+ * until it has committed, since what is deferred runs last.  An abort gives
+ * the worker its own rights back.  Without the extension nothing changes.
+ */
+extern void outbox_act_as_owner(void);
+extern void outbox_act_as_worker(void);
 
 /* The kept plan of a statement.  Must be connected to SPI. */
 extern SPIPlanPtr outbox_plan(OutboxPlan *plan);

@@ -80,7 +80,7 @@ outbox_sql_accept(PG_FUNCTION_ARGS)
 	values[3] = TimestampTzGetDatum(outbox_interval_argument(fcinfo, 2, "ttl", now, false, MAX_TTL_DAYS));
 	PreventCommandIfReadOnly("outbox.accept()");
 
-	outbox_become_owner(&security);
+	outbox_become_owner_to_write(&security, "inbox");
 	SPI_connect();
 	if (outbox_execute(&seen_plan, values, NULL, false, 1, SPI_OK_SELECT) == 0)
 		accepted = outbox_execute(&accept_plan, values, NULL, false, 0, SPI_OK_INSERT) > 0;

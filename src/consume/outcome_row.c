@@ -67,7 +67,7 @@ outbox_log_noted_attempts(List *attempts)
 
 	if (attempts == NIL)
 		return;
-	outbox_become_owner(&security);
+	outbox_become_owner_to_write(&security, "attempt");
 	SPI_connect();
 	foreach(lc, attempts)
 		outbox_log_attempt(lfirst(lc));

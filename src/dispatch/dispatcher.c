@@ -99,11 +99,20 @@ begin_work(void)
 	PushActiveSnapshot(GetTransactionSnapshot());
 }
 
+/* For work on the extension's tables. */
+static void
+begin_work_as_owner(void)
+{
+	begin_work();
+	outbox_act_as_owner();
+}
+
 static void
 commit_work(void)
 {
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	outbox_act_as_worker();
 	stats_pending = true;
 	outbox_signals_block();
 	outbox_work_end();
@@ -118,6 +127,8 @@ take_settings(void)
 	outbox_pin_settling(LOCK_TIMEOUT);
 	/* A handler is known to have changed by its text. */
 	outbox_pin("extra_float_digits", "1");
+	/* Of triggers on the extension's tables only those that their owner made ENABLE ALWAYS fire. */
+	outbox_pin("session_replication_role", "replica");
 }
 
 static void
@@ -321,7 +332,7 @@ settle_and_read(bool settle, TimestampTz now)
 {
 	bool		locked = false;
 
-	begin_work();
+	begin_work_as_owner();
 	if (settle)
 	{
 		outbox_lane_status_write(now);
@@ -370,7 +381,7 @@ do_maintenance(TimestampTz now)
 		{
 			bool		done;
 
-			begin_work();
+			begin_work_as_owner();
 			done = outbox_reload(now);
 			commit_work();
 			succeed_work();
@@ -383,14 +394,14 @@ do_maintenance(TimestampTz now)
 		}
 		if (outbox_hook_recount_is_due(now) && outbox_reload_is_known() && !outbox_reload_is_gone())
 		{
-			begin_work();
+			begin_work_as_owner();
 			outbox_hook_recount(now);
 			commit_work();
 			succeed_work();
 		}
 		if (sending && outbox_rescan_is_due(now))
 		{
-			begin_work();
+			begin_work_as_owner();
 			outbox_rescan(now);
 			commit_work();
 			succeed_work();

@@ -325,12 +325,17 @@ static char *
 run_function(HandOver *h)
 {
 	OutboxHookCall call;
+	char	   *failure;
 
 	fill_call(h, &call);
 	if (call.function == NULL)
 		return NULL;
 	report_call(h);
-	return outbox_hook_call(&call);
+	/* The owner may not know the schema that the function is in. */
+	outbox_act_as_worker();
+	failure = outbox_hook_call(&call);
+	outbox_act_as_owner();
+	return failure;
 }
 
 /* The attempt has failed, whatever the receiver said. */
@@ -385,13 +390,16 @@ log_attempt(const HandOver *h)
 		.code = h->verdict.code,
 		.error = h->error
 	};
+	OutboxSecurity security;
 	bool		isnull;
 
 	if (!outbox_should_log(h->verdict.state))
 		return;
 	attempt.finished_at = DatumGetTimestampTz(get(h, COL_FINISHED_AT, &isnull));
 	attempt.duration_us = DatumGetInt64(get(h, COL_DURATION_US, &isnull));
+	outbox_become_owner_to_write(&security, "attempt");
 	outbox_log_attempt(&attempt);
+	outbox_become_caller(&security);
 }
 
 /* The next one of its key may go now. */
@@ -458,7 +466,11 @@ write_transition(HandOver *h, const char *failure)
 static void
 delete_row(const HandOver *h)
 {
+	OutboxSecurity security;
+
+	outbox_become_owner_to_write(&security, "hook");
 	(void) execute_for_row(h, &delete_plan, false, SPI_OK_DELETE);
+	outbox_become_caller(&security);
 }
 
 /* What was written so far becomes visible. */
@@ -522,11 +534,13 @@ outbox_hook_settle(int64 hook_id, const char *give_up)
 	StartTransactionCommand();
 	h.now = GetCurrentTimestamp();
 	PushActiveSnapshot(GetTransactionSnapshot());
+	outbox_act_as_owner();
 	SPI_connect();
 	result = settle_in_transaction(&h, give_up);
 	SPI_finish();
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	outbox_act_as_worker();
 
 	MemoryContextSwitchTo(context);
 	outbox_hook_slot_end();
@@ -574,6 +588,7 @@ outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), 
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
+	outbox_act_as_owner();
 	*more = false;
 	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
 	if (OidIsValid(outbox_relation_oid("hook", true)))
@@ -584,5 +599,6 @@ outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), 
 	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	outbox_act_as_worker();
 	return !locked;
 }

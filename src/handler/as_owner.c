@@ -47,7 +47,8 @@ PG_FUNCTION_INFO_V1(outbox_sql_as_owner);
 /*
  * In force until the function returns, whatever the session has set: texts
  * that lose nothing and are read as they were written, and no statement in
- * between in the server's log, for its plan would show the values.
+ * between in the server's log, for its plan would show the values.  Triggers
+ * fire as outbox_become_owner_to_write() says.
  */
 static const struct
 {
@@ -64,6 +65,7 @@ static const struct
 	{"debug_print_rewritten", "off"},
 	{"debug_print_plan", "off"},
 	{"auto_explain.log_min_duration", "-1"},
+	{"session_replication_role", "replica"},
 };
 
 static void

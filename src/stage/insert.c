@@ -58,6 +58,17 @@ enum
 	DELIVERY_COLUMNS
 };
 
+/* In the executor's own copy.  No more than the owner of the table wants fires. */
+static void
+disable_ordinary_triggers(TriggerDesc *triggers)
+{
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		if (triggers->triggers[i].tgenabled != TRIGGER_FIRES_ALWAYS)
+			triggers->triggers[i].tgenabled = TRIGGER_DISABLED;
+	}
+}
+
 static void
 open_table(OutboxTable *table, EState *estate, const char *name, int columns)
 {
@@ -68,6 +79,7 @@ open_table(OutboxTable *table, EState *estate, const char *name, int columns)
 
 	table->result = makeNode(ResultRelInfo);
 	InitResultRelInfo(table->result, table->rel, 0, NULL, 0);
+	disable_ordinary_triggers(table->result->ri_TrigDesc);
 	ExecOpenIndices(table->result, false);
 	estate->es_opened_result_relations = lappend(estate->es_opened_result_relations, table->result);
 	table->slot = ExecInitExtraTupleSlot(estate, RelationGetDescr(table->rel), &TTSOpsVirtual);

@@ -3,8 +3,9 @@
  * insert.h
  *		Rows for outbox.message and outbox.delivery, without a plan.
  *
- * Promises: a row inserted here is as one of an INSERT: constraints, indexes,
- * triggers and WAL included.  Starting an executor for every row of a kept
+ * Promises: a row inserted here is as one of an INSERT: constraints, indexes
+ * and WAL included, and triggers that are ENABLE ALWAYS (see
+ * outbox_become_owner_to_write()).  Starting an executor for every row of a kept
  * plan costs more than the row itself, so the rows are made and handed to
  * the executor's insertion directly.  No right on the table is checked; the
  * right to call the function that stages is what counts.

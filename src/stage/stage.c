@@ -246,7 +246,7 @@ insert_deduplicated(Staging *staging, OutboxNewMessage *message)
 	StageStatus status;
 
 	SPI_connect();
-	outbox_become_owner(&caller);
+	outbox_become_owner_to_write(&caller, "message");
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();

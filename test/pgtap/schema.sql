@@ -70,6 +70,11 @@ SELECT is_empty($$
 $$, 'functions that act for the owner, and all PL/pgSQL, pin search_path');
 SELECT is_empty($$
 	SELECT p.oid::regprocedure FROM pg_proc p
+	WHERE p.pronamespace = 'outbox'::regnamespace AND p.prosecdef AND p.provolatile = 'v'
+		AND NOT coalesce(p.proconfig, '{}') && ARRAY['session_replication_role=replica']
+$$, 'functions that write for the owner fire no triggers but those it wants');
+SELECT is_empty($$
+	SELECT p.oid::regprocedure FROM pg_proc p
 	WHERE p.pronamespace = 'outbox'::regnamespace AND p.provolatile = 'v' AND p.proparallel = 's'
 $$, 'nothing volatile claims to be parallel safe');
 

@@ -88,6 +88,7 @@ BEGIN
 	RAISE EXCEPTION 'no space' USING ERRCODE = 'disk_full';
 END $$;
 CREATE TRIGGER no_space BEFORE INSERT ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION public.no_space();
+ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER no_space;
 END
 $receiver->on('/fails', { status => 500 });
 $node->handler('fails', ['fails.*'], $receiver->url('/fails'), max_attempts => 1);

@@ -35,6 +35,7 @@ CREATE TRIGGER no_space_at_once BEFORE INSERT ON outbox.attempt
 	FOR EACH ROW EXECUTE FUNCTION public.no_space();
 CREATE CONSTRAINT TRIGGER no_space AFTER INSERT ON outbox.attempt
 	DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.no_space();
+ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER no_space_at_once, ENABLE ALWAYS TRIGGER no_space;
 END
 
 sub numbers
