@@ -119,6 +119,7 @@ END \$\$;
 CREATE TRIGGER no_space_at_once BEFORE INSERT ON outbox.attempt FOR EACH ROW WHEN (NEW.handler_id <> $pull) EXECUTE FUNCTION no_space();
 CREATE CONSTRAINT TRIGGER no_space AFTER INSERT ON outbox.attempt
 	DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.handler_id <> $pull) EXECUTE FUNCTION no_space();
+ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER no_space_at_once, ENABLE ALWAYS TRIGGER no_space;
 SQL
 
 # How the receiver answers, request by request, and then well.
