@@ -941,7 +941,7 @@ BEGIN
 	DELETE FROM outbox.handler_status s WHERE s.handler_id = h.id;
 	DELETE FROM outbox.handler_secret s WHERE s.handler_id = h.id;
 	IF h.url IS NULL THEN
-		PERFORM outbox._lock_consumers();
+		PERFORM outbox._lock_grants();
 		WITH gone AS (DELETE FROM outbox.consumer c WHERE c.handler_id = h.id RETURNING c.role_oid)
 		SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
 		PERFORM outbox._revoke_unused(consumers);
@@ -1134,25 +1134,67 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._pull_handler_id(text) IS 'Internal: the id of a live pull handler by name; raises undefined_object or wrong_object_type';
 
--- The functions whose EXECUTE goes with a grant, as GRANT names them.
-CREATE FUNCTION outbox._consumer_routines(OUT functions text, OUT procedures text)
+-- What a role needs to play its part, as GRANT names it.  A view that calls
+-- a function needs EXECUTE on that as well.
+CREATE FUNCTION outbox._part(part text, OUT routines text, OUT views text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-	SELECT string_agg(p.oid::regprocedure::text, ', ') FILTER (WHERE p.prokind = 'f'),
-		string_agg(p.oid::regprocedure::text, ', ') FILTER (WHERE p.prokind = 'p')
-	FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-	WHERE n.nspname = 'outbox' AND p.proname IN ('claim', 'complete', 'complete_many', 'retry', 'retry_many',
-		'fail', 'fail_many', 'extend', 'extend_many', 'wait')
+	SELECT (SELECT string_agg(f.oid::regprocedure::text, ', ') FROM pg_proc f
+			WHERE f.pronamespace = 'outbox'::regnamespace AND f.proname = ANY (p.routines)),
+		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
+	FROM (VALUES
+		('producer', '{stage,try_stage,stage_many}'::text[], '{}'::text[]),
+		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,extend,extend_many,wait}', '{}'),
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,health,_dispatchers}',
+			'{deliveries,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers}'),
+		('monitor', '{health,_dispatchers}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
+	WHERE p.part = _part.part
 $$;
-COMMENT ON FUNCTION outbox._consumer_routines() IS 'Internal: what a consumer has to be able to execute';
+COMMENT ON FUNCTION outbox._part(text) IS 'Internal: the routines that a producer, consumer, operator or monitor has to be able to execute, and the views it has to read';
 
--- Whoever changes who may consume waits for the others who do: two that
--- changed the rights on the functions at once would fail.
-CREATE FUNCTION outbox._lock_consumers() RETURNS void
+CREATE FUNCTION outbox._grant_part(part text, role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	p record;
+BEGIN
+	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
+		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
+			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
+	END IF;
+	PERFORM outbox._lock_grants();
+	SELECT * INTO p FROM outbox._part(part);
+	EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', p.routines, role);
+	IF p.views IS NOT NULL THEN
+		EXECUTE format('GRANT SELECT ON %s TO %I', p.views, role);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._grant_part(text, name) IS 'Internal: grant a role what its part needs; raises undefined_object if there is no such role';
+
+CREATE FUNCTION outbox._revoke_part(part text, role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	p record;
+BEGIN
+	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
+		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
+			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
+	END IF;
+	PERFORM outbox._lock_grants();
+	SELECT * INTO p FROM outbox._part(part);
+	EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %I', p.routines, role);
+	IF p.views IS NOT NULL THEN
+		EXECUTE format('REVOKE SELECT ON %s FROM %I', p.views, role);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._revoke_part(text, name) IS 'Internal: take back what outbox._grant_part() granted';
+
+-- Whoever changes rights waits for the others who do: two that changed those
+-- on one function at once would fail.
+CREATE FUNCTION outbox._lock_grants() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	LOCK TABLE outbox.consumer IN SHARE ROW EXCLUSIVE MODE;
 END $$;
-COMMENT ON FUNCTION outbox._lock_consumers() IS 'Internal: wait for whoever is changing who may consume';
+COMMENT ON FUNCTION outbox._lock_grants() IS 'Internal: wait for whoever is changing who may do what';
 
 -- Roles that were renamed get their new name, so that a dump has it, and
 -- those that were dropped lose their rows.
@@ -1179,17 +1221,14 @@ COMMENT ON FUNCTION outbox._refresh_consumers() IS 'Internal: bring the names of
 CREATE FUNCTION outbox._revoke_unused(roles oid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	routines record;
 	unused name;
 BEGIN
-	SELECT * INTO routines FROM outbox._consumer_routines();
 	FOR unused IN
 		SELECT r.rolname FROM pg_roles r
 		WHERE r.oid = ANY (roles)
 			AND NOT EXISTS (SELECT FROM outbox.consumer c WHERE c.role_oid = r.oid AND c.home = outbox._home())
 	LOOP
-		EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %I', routines.functions, unused);
-		EXECUTE format('REVOKE EXECUTE ON PROCEDURE %s FROM %I', routines.procedures, unused);
+		PERFORM outbox._revoke_part('consumer', unused);
 	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox._revoke_unused(oid[]) IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
@@ -1197,25 +1236,18 @@ COMMENT ON FUNCTION outbox._revoke_unused(oid[]) IS 'Internal: take EXECUTE on t
 CREATE FUNCTION outbox.grant_consumer(handler text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
-	grantee oid := (SELECT r.oid FROM pg_roles r WHERE r.rolname = role);
 	pull_id int;
-	routines record;
 BEGIN
-	PERFORM outbox._lock_consumers();
+	PERFORM outbox._lock_grants();
 	pull_id := outbox._pull_handler_id(handler);
-	IF grantee IS NULL THEN
-		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
-			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
-	END IF;
+	PERFORM outbox._grant_part('consumer', role);
 	PERFORM outbox._refresh_consumers();
 	-- A row of the same name that counts for nobody may be left of a copy.
-	INSERT INTO outbox.consumer AS c (handler_id, role, role_oid) VALUES (pull_id, grant_consumer.role, grantee)
+	INSERT INTO outbox.consumer AS c (handler_id, role, role_oid)
+	SELECT pull_id, r.rolname, r.oid FROM pg_roles r WHERE r.rolname = grant_consumer.role
 	ON CONFLICT ON CONSTRAINT consumer_pkey
 	DO UPDATE SET role_oid = excluded.role_oid, home = excluded.home, granted_at = excluded.granted_at, granted_by = excluded.granted_by
 	WHERE c.role_oid <> excluded.role_oid OR c.home IS DISTINCT FROM excluded.home;
-	SELECT * INTO routines FROM outbox._consumer_routines();
-	EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', routines.functions, role);
-	EXECUTE format('GRANT EXECUTE ON PROCEDURE %s TO %I', routines.procedures, role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_consumer(text, name) IS
 'Allow a role, and the members of it, to consume one pull handler: to claim its messages, wait for them and settle them, and nothing else. Granting twice is once.
@@ -1230,7 +1262,7 @@ DECLARE
 	pull_id int;
 	consumers oid[];
 BEGIN
-	PERFORM outbox._lock_consumers();
+	PERFORM outbox._lock_grants();
 	pull_id := outbox._pull_handler_id(handler);
 	-- Here the name is that of a role; of a dropped one, or in a copy, it is what was granted.
 	WITH gone AS (
@@ -1249,6 +1281,62 @@ COMMENT ON FUNCTION outbox.revoke_consumer(text, name) IS
 'Take back what outbox.grant_consumer() allowed. What the role has leased it can no longer settle; it falls due when the lease runs out.
 handler: name of a pull handler. role: name of a role, which need not exist any more.
 EXECUTE on the consumers'' functions is revoked with the role''s last handler. Returns true if it had been granted. Errors: as outbox.grant_consumer().';
+
+-- Who plays which part.  (Consumers: above, one handler at a time.)
+
+CREATE FUNCTION outbox.grant_producer(role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox._grant_part('producer', role);
+END $$;
+COMMENT ON FUNCTION outbox.grant_producer(name) IS
+'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.try_stage() and outbox.stage_many(), and nothing else.
+role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
+Errors: undefined_object for an unknown role.';
+
+CREATE FUNCTION outbox.revoke_producer(role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox._revoke_part('producer', role);
+END $$;
+COMMENT ON FUNCTION outbox.revoke_producer(name) IS
+'Take back what outbox.grant_producer() allowed. Errors: as there.';
+
+CREATE FUNCTION outbox.grant_operator(role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox._grant_part('operator', role);
+END $$;
+COMMENT ON FUNCTION outbox.grant_operator(name) IS
+'Allow a role, and the members of it, to look after deliveries: to read every view, payloads of dead letters included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, prune, drain, verify and health. Not to make or change handlers, which is to send messages anywhere, nor to erase, adopt or grant.
+role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
+Errors: undefined_object for an unknown role.';
+
+CREATE FUNCTION outbox.revoke_operator(role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox._revoke_part('operator', role);
+END $$;
+COMMENT ON FUNCTION outbox.revoke_operator(name) IS
+'Take back what outbox.grant_operator() allowed, and with it what a monitor may see. Errors: as there.';
+
+CREATE FUNCTION outbox.grant_monitor(role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox._grant_part('monitor', role);
+END $$;
+COMMENT ON FUNCTION outbox.grant_monitor(name) IS
+'Allow a role, and the members of it, to watch: to read outbox.backlog, outbox.handler_stats and outbox.dispatchers, and to execute outbox.health(). These show figures and names of handlers, no content. Members of pg_monitor can do so without it.
+role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
+Errors: undefined_object for an unknown role.';
+
+CREATE FUNCTION outbox.revoke_monitor(role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox._revoke_part('monitor', role);
+END $$;
+COMMENT ON FUNCTION outbox.revoke_monitor(name) IS
+'Take back what outbox.grant_monitor() allowed, to an operator as well. Errors: as there.';
 
 CREATE FUNCTION outbox.accept(source text, message_id text, ttl interval DEFAULT '7 days') RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_accept';

@@ -1,0 +1,138 @@
+-- Who may do what: one table of every object of the extension against PUBLIC
+-- and the parts that roles play.  Each cell is looked up in the catalog and
+-- tried out: as a role that may not, a call fails for want of privilege; as
+-- one that may, it does not, whatever else becomes of it.
+BEGIN;
+SELECT * FROM no_plan();
+
+-- who: * everybody, P producer, C consumer, O operator, M monitor, W owner.
+-- Of a relation it is who may read it; nobody but the owner may write.
+CREATE TEMP TABLE privilege (kind text, objects text, who text);
+INSERT INTO privilege VALUES
+('function', 'stage try_stage stage_many', 'PW'),
+('function', 'claim complete complete_many retry retry_many fail fail_many extend extend_many', 'CW'),
+('procedure', 'wait', 'CW'),
+('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify', 'OW'),
+('procedure', 'drain', 'OW'),
+('function', 'health _dispatchers', 'OMW'),
+('function', 'create_handler alter_handler drop_handler rotate_secret erase_tenant adopt accept', 'W'),
+('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
+-- internal: rings and triggers
+('function', '_ring _ring_handlers _ring_rescan _ring_launcher _skip_row _handler_changed _status_changed _home _held _seed_ids', 'W'),
+-- checks
+('function', '_check_rules _check_pattern _check_url _check_headers _check_secret _check_name _check_number _check_interval _check_choice _check_path', 'W'),
+('function', '_check_topics _check_backoff _check_handler _check_push_handler _check_hook _check_rights _check_filter', 'W'),
+-- the bodies of public functions, and what they have in common
+('function', '_rotate_secret _new_secret _public_key _id_floor _push_options _options _given _store_handler _store_secrets _lock_handler _reset_options', 'W'),
+('function', '_create_handler _alter_handler _drop_handler _pause_handler _resume_handler _cancel_dropped', 'W'),
+('function', '_pull_handler_id _part _grant_part _revoke_part _lock_grants _refresh_consumers _revoke_unused _prune_inbox', 'W'),
+('function', '_topic_taken _retention _live_handler _lock_message _handler_of_message _revive _route_again _cancel _cancel_all _state_name', 'W'),
+('view', 'deliveries dead_letters attempts blocked_keys handlers', 'OW'),
+('view', 'backlog handler_stats dispatchers', 'OMW'),
+('table', 'installation message delivery handler handler_status handler_secret attempt hook consumer inbox', 'W'),
+('sequence', 'handler_id hook_id', 'W'),
+('type', 'settlement', '*PCOMW'),
+('schema', 'outbox', '*PCOMW');
+CREATE TEMP TABLE cell AS SELECT kind, object, who FROM privilege, string_to_table(objects, ' ') object;
+SELECT is_empty($$ SELECT object FROM cell GROUP BY kind, object HAVING count(*) > 1 $$, 'each object is in the table once');
+
+-- What there is, as the catalog has it.
+CREATE TEMP VIEW member AS
+SELECT CASE d.classid
+		WHEN 'pg_proc'::regclass THEN (SELECT CASE prokind WHEN 'f' THEN 'function' WHEN 'p' THEN 'procedure' ELSE prokind::text END FROM pg_proc WHERE oid = d.objid)
+		WHEN 'pg_class'::regclass THEN (SELECT CASE relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE relkind::text END FROM pg_class WHERE oid = d.objid)
+		WHEN 'pg_type'::regclass THEN 'type'
+		WHEN 'pg_namespace'::regclass THEN 'schema'
+		ELSE d.classid::regclass::text END AS kind,
+	coalesce((SELECT proname FROM pg_proc WHERE d.classid = 'pg_proc'::regclass AND oid = d.objid),
+		(SELECT relname FROM pg_class WHERE d.classid = 'pg_class'::regclass AND oid = d.objid),
+		(SELECT typname FROM pg_type WHERE d.classid = 'pg_type'::regclass AND oid = d.objid),
+		(SELECT nspname FROM pg_namespace WHERE d.classid = 'pg_namespace'::regclass AND oid = d.objid))::text AS object,
+	d.objid
+FROM pg_depend d
+WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox');
+SELECT set_eq('SELECT kind, object FROM member', 'SELECT kind, object FROM cell', 'the table has every object of the extension');
+
+-- The parts, as a DBA would give them out.
+CREATE ROLE "outbox test nobody";
+CREATE ROLE "outbox test producer";
+CREATE ROLE "outbox test consumer";
+CREATE ROLE "outbox test operator";
+CREATE ROLE "outbox test monitor";
+SELECT outbox.create_handler('privileges', '{privileges}') IS NOT NULL AS created;
+SELECT outbox.grant_producer('outbox test producer'), outbox.grant_consumer('privileges', 'outbox test consumer'),
+	outbox.grant_operator('outbox test operator'), outbox.grant_monitor('outbox test monitor');
+CREATE TEMP TABLE part AS SELECT letter, role FROM (VALUES ('*', 'outbox test nobody'), ('P', 'outbox test producer'), ('C', 'outbox test consumer'),
+	('O', 'outbox test operator'), ('M', 'outbox test monitor'), ('W', current_user::text)) v (letter, role);
+
+-- In the catalog.
+CREATE FUNCTION pg_temp.may(kind text, object oid, role text) RETURNS boolean LANGUAGE sql AS $$
+	SELECT CASE
+		WHEN kind IN ('function', 'procedure') THEN has_function_privilege(role, object, 'EXECUTE')
+		WHEN kind IN ('table', 'view') THEN has_table_privilege(role, object, 'SELECT')
+		WHEN kind = 'sequence' THEN has_sequence_privilege(role, object, 'USAGE, SELECT, UPDATE')
+		WHEN kind = 'type' THEN has_type_privilege(role, object, 'USAGE')
+		WHEN kind = 'schema' THEN has_schema_privilege(role, object, 'USAGE') END $$;
+CREATE FUNCTION pg_temp.may_change(kind text, object oid, role text) RETURNS boolean LANGUAGE sql AS $$
+	SELECT CASE
+		WHEN kind IN ('table', 'view') THEN has_table_privilege(role, object, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+			OR has_any_column_privilege(role, object, 'INSERT, UPDATE, REFERENCES')
+		WHEN kind = 'schema' THEN has_schema_privilege(role, object, 'CREATE') END $$;
+SELECT is((SELECT string_agg(p.letter, '' ORDER BY position(p.letter IN '*PCOMW')) FROM part p WHERE pg_temp.may(c.kind, m.objid, p.role)), c.who, format('%s %s: granted to those who need it', c.kind, c.object))
+FROM cell c JOIN member m USING (kind, object);
+SELECT is_empty($$
+	SELECT m.kind, m.object, p.role FROM member m, part p
+	WHERE pg_temp.may_change(m.kind, m.objid, p.role) IS DISTINCT FROM (p.letter = 'W') AND m.kind IN ('table', 'view', 'schema')
+$$, 'nobody but the owner may write');
+
+-- Tried out.
+CREATE FUNCTION pg_temp.error_of(role text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('role', role, true);
+	EXECUTE statement;
+	RAISE EXCEPTION 'taken back' USING ERRCODE = 'OK000';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE;
+END $$;
+-- Arguments from a table: constants could be folded without a look at rights.
+CREATE FUNCTION pg_temp.call(routine oid) RETURNS text LANGUAGE sql AS $$
+	SELECT CASE WHEN p.prokind = 'p'
+		THEN format('CALL %s(%s)', p.oid::regproc, (SELECT string_agg(format('NULL::%s', format_type(t, NULL)), ', ' ORDER BY n) FROM unnest(p.proargtypes) WITH ORDINALITY a (t, n)))
+		ELSE format('SELECT %s(%s) FROM (SELECT %s OFFSET 0) v', p.oid::regproc,
+			(SELECT string_agg('v.a' || n, ', ' ORDER BY n) FROM unnest(p.proargtypes) WITH ORDINALITY a (t, n)),
+			(SELECT string_agg(format('NULL::%s AS a%s', format_type(t, NULL), n), ', ' ORDER BY n) FROM unnest(p.proargtypes) WITH ORDINALITY a (t, n))) END
+	FROM pg_proc p WHERE p.oid = routine $$;
+CREATE TEMP VIEW trial AS
+SELECT m.kind, m.object, 'used' AS how, pg_temp.call(m.objid) AS statement FROM member m WHERE m.kind IN ('function', 'procedure')
+UNION ALL SELECT m.kind, m.object, 'used', format('SELECT count(*) FROM outbox.%I', m.object) FROM member m WHERE m.kind IN ('table', 'view')
+UNION ALL SELECT m.kind, m.object, 'used', format(s, 'outbox.' || m.object) FROM member m, unnest('{SELECT nextval(%L),"SELECT setval(%L, 1)",SELECT last_value FROM %s}'::text[]) s WHERE m.kind = 'sequence'
+UNION ALL SELECT m.kind, m.object, 'used', format('CREATE FUNCTION pg_temp.f(outbox.%I) RETURNS int LANGUAGE sql AS ''SELECT 1''', m.object) FROM member m WHERE m.kind = 'type'
+UNION ALL SELECT m.kind, m.object, 'used', 'SELECT ''outbox.settlement''::regtype' FROM member m WHERE m.kind = 'schema'
+UNION ALL SELECT m.kind, m.object, 'written', format(s, m.object, (SELECT attname FROM pg_attribute WHERE attrelid = m.objid AND attnum = 1))
+	FROM member m, unnest('{INSERT INTO outbox.%I DEFAULT VALUES,UPDATE outbox.%I SET %I = DEFAULT WHERE false,DELETE FROM outbox.%I WHERE false,TRUNCATE outbox.%I}'::text[]) s WHERE m.kind = 'table'
+UNION ALL SELECT m.kind, m.object, 'written', 'CREATE TABLE outbox.x ()' FROM member m WHERE m.kind = 'schema';
+SELECT is(
+	(SELECT string_agg(p.letter, '' ORDER BY position(p.letter IN '*PCOMW')) FROM part p WHERE pg_temp.error_of(p.role, t.statement) <> '42501'),
+	CASE t.how WHEN 'used' THEN c.who ELSE 'W' END, format('%s %s: %s', c.kind, c.object, t.statement))
+FROM cell c JOIN trial t USING (kind, object);
+SELECT is_empty($$
+	SELECT m.object, p.role, s FROM member m, part p, unnest('{INSERT INTO outbox.%I DEFAULT VALUES,UPDATE outbox.%I SET %I = DEFAULT WHERE false,DELETE FROM outbox.%I WHERE false}'::text[]) s
+	WHERE m.kind = 'view'
+		AND pg_temp.error_of(p.role, format(s, m.object, (SELECT attname FROM pg_attribute WHERE attrelid = m.objid AND attnum = 1))) NOT IN ('42501', '55000')
+$$, 'views cannot be written');
+
+-- Nothing is left when it is taken back.
+SELECT outbox.revoke_producer('outbox test producer'), outbox.revoke_consumer('privileges', 'outbox test consumer'),
+	outbox.revoke_operator('outbox test operator'), outbox.revoke_monitor('outbox test monitor');
+SELECT is_empty($$ SELECT m.kind, m.object, p.role FROM member m, part p WHERE p.letter IN ('P', 'C', 'O', 'M') AND m.kind NOT IN ('type', 'schema') AND pg_temp.may(m.kind, m.objid, p.role) $$, 'revoked');
+SELECT lives_ok('DROP ROLE "outbox test nobody", "outbox test producer", "outbox test consumer", "outbox test operator", "outbox test monitor"', 'and the roles can be dropped');
+SELECT throws_ok(format('SELECT outbox.%I(%L)', f, r), '42704', NULL, format('%s of %s', f, coalesce(r, 'NULL')))
+FROM unnest('{grant_producer,grant_operator,grant_monitor,revoke_producer,revoke_operator,revoke_monitor}'::text[]) f, unnest('{"outbox test nobody",public,NULL}'::text[]) r;
+
+-- What has the name of a public function is the same for every part.
+SELECT is(has_table_privilege('pg_monitor', 'outbox.backlog', 'SELECT') AND has_table_privilege('pg_monitor', 'outbox.handler_stats', 'SELECT')
+	AND has_table_privilege('pg_monitor', 'outbox.dispatchers', 'SELECT') AND has_function_privilege('pg_monitor', 'outbox.health'::regproc, 'EXECUTE')
+	AND NOT has_table_privilege('pg_monitor', 'outbox.deliveries', 'SELECT'), true, 'pg_monitor is a monitor');
+
+SELECT * FROM finish();
+ROLLBACK;
