@@ -208,31 +208,6 @@ outbox_random_fraction(void)
 #endif
 }
 
-/* PostgreSQL 15 has one call that prepares a function to return a materialized set. */
-static inline void
-outbox_init_materialized_srf(FunctionCallInfo fcinfo)
-{
-#if PG_VERSION_NUM >= 150000
-	InitMaterializedSRF(fcinfo, 0);
-#else
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	MemoryContext oldcontext;
-	TupleDesc	desc;
-
-	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) || !(rsinfo->allowedModes & SFRM_Materialize))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("set-valued function called in context that cannot accept a set")));
-	oldcontext = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	rsinfo->returnMode = SFRM_Materialize;
-	rsinfo->setResult = tuplestore_begin_heap(false, false, work_mem);
-	rsinfo->setDesc = CreateTupleDescCopy(desc);
-	MemoryContextSwitchTo(oldcontext);
-#endif
-}
-
 /* PostgreSQL 16 gave the GUC machinery a memory context of its own. */
 #if PG_VERSION_NUM >= 160000
 #include "utils/guc.h"

@@ -36,6 +36,7 @@
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
+#include "common/result_set.h"
 #include "common/session.h"
 #include "compat.h"
 #include "consume/arguments.h"
@@ -319,8 +320,7 @@ outbox_sql_claim(PG_FUNCTION_ARGS)
 
 	claim.leased_until = outbox_lease_argument(fcinfo, 2, now);
 	PreventCommandIfReadOnly("outbox.claim()");
-	outbox_init_materialized_srf(fcinfo);
-	claim.result = (ReturnSetInfo *) fcinfo->resultinfo;
+	claim.result = outbox_begin_result_set(fcinfo, OUT_COLUMNS);
 
 	outbox_pull_handler(name, OUTBOX_PULL_CLAIM, &handler);
 	if (!handler.paused)

@@ -22,6 +22,8 @@
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -31,6 +33,91 @@
 #include "compat.h"
 #include "consume/delivery_table.h"
 #include "consume/low_water.h"
+
+/*
+ * What ExecInsertIndexTuples() works with.  To set it up costs as much as to
+ * change some rows, most of it for the predicates of partial indexes, so it
+ * is kept from one call to the next.  Only the relations are opened anew.
+ */
+typedef struct IndexUpkeep
+{
+	bool		valid;
+	bool		changed;		/* something was changed since the last set-up began */
+	MemoryContext context;		/* everything below, and the executor's state */
+	Oid			relid;
+	int			nindexes;
+	Oid		   *indexes;
+	EState	   *estate;
+	ResultRelInfo *result;
+} IndexUpkeep;
+
+static IndexUpkeep upkeep = {0};
+
+static void
+relation_changed(Datum arg, Oid relid)
+{
+	bool		ours = relid == InvalidOid || relid == upkeep.relid;
+
+	for (int i = 0; i < upkeep.nindexes && !ours; i++)
+		ours = relid == upkeep.indexes[i];
+	if (!ours)
+		return;
+	upkeep.valid = false;
+	upkeep.changed = true;
+}
+
+static void
+set_up_upkeep(Relation rel)
+{
+	MemoryContext oldcontext;
+
+	if (upkeep.context == NULL)
+	{
+		upkeep.context = AllocSetContextCreate(TopMemoryContext, "outbox delivery indexes", ALLOCSET_SMALL_SIZES);
+		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	}
+	upkeep.valid = false;
+	upkeep.changed = false;
+	upkeep.nindexes = 0;
+	/* Deletes the executor's state of last time as well. */
+	MemoryContextReset(upkeep.context);
+	oldcontext = MemoryContextSwitchTo(upkeep.context);
+	upkeep.relid = RelationGetRelid(rel);
+	upkeep.estate = CreateExecutorState();
+	upkeep.result = makeNode(ResultRelInfo);
+	InitResultRelInfo(upkeep.result, rel, 0, NULL, 0);
+	ExecOpenIndices(upkeep.result, false);
+	upkeep.indexes = palloc(sizeof(Oid) * Max(1, upkeep.result->ri_NumIndices));
+	for (int i = 0; i < upkeep.result->ri_NumIndices; i++)
+		upkeep.indexes[i] = RelationGetRelid(upkeep.result->ri_IndexRelationDescs[i]);
+	upkeep.nindexes = upkeep.result->ri_NumIndices;
+	upkeep.valid = !upkeep.changed;
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/* Must be called with the table locked, so that no index comes or goes. */
+static void
+open_indexes(OutboxDeliveryTable *table)
+{
+	if (upkeep.valid && upkeep.relid == RelationGetRelid(table->rel))
+	{
+		upkeep.result->ri_RelationDesc = table->rel;
+		for (int i = 0; i < upkeep.nindexes; i++)
+			upkeep.result->ri_IndexRelationDescs[i] = index_open(upkeep.indexes[i], RowExclusiveLock);
+	}
+	else
+		set_up_upkeep(table->rel);
+	table->estate = upkeep.estate;
+	table->result = upkeep.result;
+}
+
+static void
+close_indexes(OutboxDeliveryTable *table)
+{
+	ResetPerTupleExprContext(table->estate);
+	for (int i = 0; i < table->result->ri_NumIndices; i++)
+		index_close(table->result->ri_IndexRelationDescs[i], RowExclusiveLock);
+}
 
 void
 outbox_deliveries_open(OutboxDeliveryTable *table, bool writing)
@@ -48,10 +135,7 @@ outbox_deliveries_open(OutboxDeliveryTable *table, bool writing)
 	if (!writing)
 		return;
 
-	table->estate = CreateExecutorState();
-	table->result = makeNode(ResultRelInfo);
-	InitResultRelInfo(table->result, table->rel, 0, NULL, 0);
-	ExecOpenIndices(table->result, false);
+	open_indexes(table);
 	table->changed = table_slot_create(table->rel, NULL);
 }
 
@@ -71,8 +155,7 @@ outbox_deliveries_close(OutboxDeliveryTable *table)
 	if (table->writing)
 	{
 		ExecDropSingleTupleTableSlot(table->changed);
-		ExecCloseIndices(table->result);
-		FreeExecutorState(table->estate);
+		close_indexes(table);
 	}
 	index_close(table->pkey, NoLock);
 	table_close(table->rel, NoLock);

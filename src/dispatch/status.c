@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
+#include "common/result_set.h"
 #include "compat.h"
 #include "dispatch/shmem.h"
 
@@ -114,11 +115,9 @@ describe_not_preloaded(Datum *values, bool *nulls)
 Datum
 outbox_sql_dispatchers(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo = outbox_begin_result_set(fcinfo, DISPATCHERS_COLUMNS);
 	Datum		values[DISPATCHERS_COLUMNS];
 	bool		nulls[DISPATCHERS_COLUMNS];
-
-	outbox_init_materialized_srf(fcinfo);
 
 	if (outbox_shared == NULL)
 	{
