@@ -69,7 +69,7 @@ $(UNIT_TESTS): %: %.c test/unit/tap.h
 
 # Modules that need a backend are tested through a library that test/t builds and loads.
 UNIT_MODULE = test/unit/server/outbox_unit$(DLSUFFIX)
-$(UNIT_MODULE): test/unit/server/outbox_unit.c src/common/fault.o $(filter src/format/%.o src/policy/%.o,$(OBJS))
+$(UNIT_MODULE): test/unit/server/outbox_unit.c src/common/fault.o src/consume/pull_state.o $(filter src/format/%.o src/policy/%.o,$(OBJS))
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -o $@ $^ $(LDFLAGS) $(SHLIB_LINK)
 unit-module: $(UNIT_MODULE)
 

@@ -1048,7 +1048,7 @@ RETURNS TABLE (id uuid, attempt int, topic text, payload jsonb, key text, tenant
 	staged_at timestamptz, leased_until timestamptz)
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_sql_claim';
 COMMENT ON FUNCTION outbox.claim(text, int, interval, int) IS
-'Lease messages of a pull handler, the oldest due ones first. Never waits for another consumer, and no two get the same message.
+'Lease messages of a pull handler, the oldest due ones first. Waits for no other consumer''s transaction, and no two get the same message.
 Claim, commit, then work: only a committed claim counts its attempt, and a claim that is rolled back never was. Settle each message by its id and attempt with outbox.complete(), outbox.retry() or outbox.fail(), in the transaction of the work it caused; outbox.extend() prolongs the lease.
 handler: name of a pull handler. max_messages: 1 to 10000. lease: how long, up to 30 days; a message that is not settled by then is claimed by the next consumer, with code lease_expired for the attempt, or is dead after the handler''s max_attempts.
 version: the consumer''s version; messages staged with a higher min_version are left alone. NULL is 0.

@@ -9,9 +9,10 @@
  * lease is met like any row that is due: if its attempt was the last one the
  * delivery is buried here, else it is leased anew.
  *
- * Nothing is waited for but relation locks.  The claim looks under the
- * latest snapshot in every isolation level: which messages a consumer gets
- * is not for its transaction's snapshot to decide.
+ * Nothing is waited for but relation locks and, for a moment, our turn
+ * (turn.h).  The claim looks under the latest snapshot in every isolation
+ * level: which messages a consumer gets is not for its transaction's snapshot
+ * to decide.
  *
  *-------------------------------------------------------------------------
  */
@@ -152,12 +153,12 @@ note_durability(Claim *claim, TupleTableSlot *slot)
 
 /* Lock the row that is offered; PASSED when it is locked, what else to make of it otherwise. */
 static bool
-lock_offered(OutboxWalk *walk, const OutboxDeliveryRow *row, OutboxVisit *visit)
+lock_offered(OutboxWalk *walk, OutboxVisit *visit)
 {
 	const OutboxPullRef *ref = &walk->handler->ref;
 	TransactionId holder;
 
-	outbox_consume_hold(ref, &row->key, true);
+	outbox_consume_claim(ref);
 	switch (outbox_deliveries_lock(&walk->table, LockWaitSkip))
 	{
 		case TM_Ok:
@@ -250,7 +251,7 @@ return_message(Claim *claim, const OutboxDeliveryRow *row)
 
 /* The walk's visitor: lease the row. */
 static OutboxVisit
-take(OutboxWalk *walk, const OutboxDeliveryRow *offered)
+take(OutboxWalk *walk)
 {
 	Claim	   *claim = walk->arg;
 	OutboxDeliveryRow row;
@@ -258,9 +259,9 @@ take(OutboxWalk *walk, const OutboxDeliveryRow *offered)
 	OutboxVisit visit;
 	bool		expired;
 
-	note_durability(claim, walk->table.slot);
-	if (!lock_offered(walk, offered, &visit))
+	if (!lock_offered(walk, &visit))
 		return visit;
+	note_durability(claim, walk->table.slot);
 	outbox_deliveries_read(walk->table.slot, &row);
 
 	expired = row.state == OUTBOX_LEASED;

@@ -28,6 +28,11 @@
  *      puts unresolved keys back as strays, and adds every key that was
  *      reported since step 1 and lies below.
  *
+ * A claim that takes turns (turn.h) does not claim a row in step 3 but
+ * chooses it: it owes its key, which makes the row one of (b), and claims it
+ * after step 4.  If it cannot have it then, the same holds as in step 3: its
+ * holder will report it, or it is unresolved and becomes a stray.
+ *
  * Why nothing is lost.  A row that S does not show, because its transaction
  * had not committed yet, is reported after that commit, hence after S, hence
  * after step 1.  If the report comes before step 4, step 4 makes it a stray;

@@ -38,6 +38,7 @@ init_state(OutboxPullState *state)
 	memset(state, 0, sizeof(OutboxPullState));
 	pg_atomic_init_u64(&state->owner, 0);
 	SpinLockInit(&state->mutex);
+	ConditionVariableInit(&state->turn_ended);
 }
 
 /* Forget everything: claims read from the beginning. */
@@ -51,6 +52,7 @@ reset_state(OutboxPullState *state)
 		state->floors[i].len = -1;
 	state->nstrays = 0;
 	state->nclaimants = 0;
+	state->turn = 0;
 	state->first_waiter = -1;
 	state->last_waiter = -1;
 	state->nwaiters = 0;

@@ -24,6 +24,7 @@
 #include "outbox.h"
 
 #include "port/atomics.h"
+#include "storage/condition_variable.h"
 #include "storage/spin.h"
 
 #define OUTBOX_PULL_STATES 256	/* pull handlers in use at a time, on the server */
@@ -79,6 +80,11 @@ typedef struct OutboxPullState
 	int			nclaimants;
 	TransactionId claimants[OUTBOX_CLAIMANTS];
 	OutboxKeyFloor floors[OUTBOX_KEY_FLOORS];
+
+	/* turn.c */
+	uint64		turn;			/* whose turn it is to choose rows; 0: nobody's */
+	uint64		last_turn;		/* the number given out last, in this entry whoever owned it */
+	ConditionVariable turn_ended;	/* has a lock of its own */
 
 	/* waiters.c: a list of slots in OutboxPullShared.waiters, highest version first */
 	int			first_waiter;	/* -1: none */

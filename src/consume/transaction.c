@@ -16,6 +16,7 @@
 
 #include "consume/low_water.h"
 #include "consume/transaction.h"
+#include "consume/turn.h"
 #include "consume/waiters.h"
 #include "dispatch/doorbell.h"
 
@@ -152,6 +153,15 @@ outbox_consume_hold(const OutboxPullRef *ref, const OutboxKey *key, bool claim)
 	if (claim)
 		note->claimed = true;
 	add_key(&note->held, key);
+	register_claimant(note);
+}
+
+void
+outbox_consume_claim(const OutboxPullRef *ref)
+{
+	Note	   *note = note_of(ref);
+
+	note->claimed = true;
 	register_claimant(note);
 }
 
@@ -346,6 +356,7 @@ outbox_consume_at_commit(void)
 void
 outbox_consume_at_abort(void)
 {
+	outbox_turn_end();
 	finish_all(false);
 }
 
@@ -425,6 +436,9 @@ outbox_consume_at_subtransaction(SubXactEvent event, SubTransactionId subid,
 {
 	bool		changed = false;
 
+	/* An error that is caught ends in a savepoint's rollback. */
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		outbox_turn_end();
 	if (nnotes == 0 || (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB))
 		return;
 	for (int i = 0; i < nnotes; i++)

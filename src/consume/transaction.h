@@ -29,7 +29,10 @@
  */
 extern void outbox_consume_hold(const OutboxPullRef *ref, const OutboxKey *key, bool claim);
 
-/* A stray was taken off: it goes back if this transaction aborts before it has dealt with it. */
+/* As claim, for a row whose key is owed already. */
+extern void outbox_consume_claim(const OutboxPullRef *ref);
+
+/* A stray was taken off, or the position passes a row: the key goes back if this transaction aborts. */
 extern void outbox_consume_owe(const OutboxPullRef *ref, const OutboxKey *key);
 
 /* At commit this delivery is outstanding with a new key: a lease, a retry. */

@@ -51,7 +51,7 @@ typedef struct Wait
 } Wait;
 
 static OutboxVisit
-count(OutboxWalk *walk, const OutboxDeliveryRow *row)
+count(OutboxWalk *walk)
 {
 	return OUTBOX_VISIT_TAKEN;
 }

@@ -11,6 +11,7 @@
 #include "access/relscan.h"
 #include "access/tableam.h"
 #include "access/transam.h"
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -18,6 +19,7 @@
 
 #include "compat.h"
 #include "consume/transaction.h"
+#include "consume/turn.h"
 #include "consume/waiters.h"
 #include "consume/walk.h"
 #include "dispatch/doorbell.h"
@@ -30,6 +32,20 @@
 
 /* What was put back is looked at again after this time. */
 #define RECHECK_US (1 * USECS_PER_SEC)
+
+static void
+begin_turn(OutboxWalk *walk)
+{
+	outbox_turn_take(&walk->handler->ref);
+	walk->in_turn = true;
+}
+
+static void
+end_turn(OutboxWalk *walk)
+{
+	outbox_turn_end();
+	walk->in_turn = false;
+}
 
 /* Step 1 of low_water.h, and the snapshot of step 2. */
 static void
@@ -54,10 +70,20 @@ end_round(OutboxWalk *walk)
 	PopActiveSnapshot();
 }
 
+/* Step 4.  The position must not rise before what was unresolved until then is put back. */
+static void
+finish_round(OutboxWalk *walk, const OutboxKey *reached)
+{
+	outbox_low_water_finish(&walk->handler->ref, walk->version, &walk->start, reached,
+							walk->unresolved, walk->nunresolved);
+	walk->put_back |= walk->nunresolved > 0;
+	walk->nunresolved = 0;
+}
+
 static bool
 has_room(const OutboxWalk *walk)
 {
-	return walk->nunresolved < OUTBOX_STRAYS;
+	return walk->nunresolved + walk->nchosen < OUTBOX_STRAYS;
 }
 
 static void
@@ -69,29 +95,51 @@ add_unresolved(OutboxWalk *walk, const OutboxKey *key, int32 min_version)
 	unresolved->min_version = min_version;
 }
 
+/* Nobody stands in the way of the row in table.slot. */
+static OutboxVisit
+visit(OutboxWalk *walk, const OutboxDeliveryRow *row)
+{
+	if (walk->writing)
+		outbox_consume_owe(&walk->handler->ref, &row->key);
+	return walk->visitor(walk);
+}
+
+/* The same in our turn: look no closer at it now. */
+static OutboxVisit
+choose(OutboxWalk *walk, const OutboxDeliveryRow *row)
+{
+	OutboxChosen *chosen = &walk->chosen[walk->nchosen++];
+
+	outbox_consume_owe(&walk->handler->ref, &row->key);
+	chosen->key = row->key;
+	chosen->min_version = row->min_version;
+	chosen->tid = walk->table.slot->tts_tid;
+	return OUTBOX_VISIT_CHOSEN;
+}
+
 /* Offer a row of an ordered handler's key: only its head, and only with the key's lock. */
 static OutboxVisit
 offer_head(OutboxWalk *walk, const OutboxDeliveryRow *row)
 {
 	text	   *key = row->message_key;
 	bool		acquired;
-	OutboxVisit visit;
+	OutboxVisit result;
 
 	/* Blocked: whatever blocks it will be reported when it is settled, which is after our snapshot. */
 	if (!outbox_key_is_head(&walk->order, key, &row->key.id))
 		return OUTBOX_VISIT_PASSED;
 	if (!walk->writing)
-		return walk->visitor(walk, row);
+		return visit(walk, row);
 
 	if (!outbox_key_lock(walk->handler, key, &acquired))
 		return OUTBOX_VISIT_UNRESOLVED;
 	if (outbox_key_is_head_now(&walk->order, key, &row->key.id))
-		visit = walk->visitor(walk, row);
+		result = visit(walk, row);
 	else
-		visit = OUTBOX_VISIT_PASSED;
-	if (acquired && visit != OUTBOX_VISIT_TAKEN)
+		result = OUTBOX_VISIT_PASSED;
+	if (acquired && result != OUTBOX_VISIT_TAKEN)
 		outbox_key_unlock(walk->handler, key);
-	return visit;
+	return result;
 }
 
 /* A due row, outstanding under the snapshot, is in table.slot. */
@@ -104,23 +152,23 @@ offer(OutboxWalk *walk, OutboxDeliveryRow *row)
 		return outbox_claimant_is(&walk->handler->ref, holder) ? OUTBOX_VISIT_PASSED : OUTBOX_VISIT_UNRESOLVED;
 	if (walk->handler->ordered && row->message_key != NULL)
 		return offer_head(walk, row);
-	return walk->visitor(walk, row);
+	return walk->choosing ? choose(walk, row) : visit(walk, row);
 }
 
 static void
-count_visit(OutboxWalk *walk, OutboxVisit visit, const OutboxKey *key, int32 min_version)
+count_visit(OutboxWalk *walk, OutboxVisit result, const OutboxKey *key, int32 min_version)
 {
-	if (visit == OUTBOX_VISIT_UNRESOLVED)
+	if (result == OUTBOX_VISIT_UNRESOLVED)
 		walk->found_held = true;
-	if (visit == OUTBOX_VISIT_TAKEN)
+	if (result == OUTBOX_VISIT_TAKEN)
 		walk->taken++;
-	else if (visit == OUTBOX_VISIT_UNRESOLVED && walk->writing && has_room(walk))
+	else if (result == OUTBOX_VISIT_UNRESOLVED && walk->writing && has_room(walk))
 	{
 		add_unresolved(walk, key, min_version);
 		return;
 	}
 	/* What can be neither taken nor noted stays ahead; a walk that only looks does neither. */
-	if (visit == OUTBOX_VISIT_UNRESOLVED || (visit == OUTBOX_VISIT_TAKEN && !walk->writing))
+	if (result == OUTBOX_VISIT_UNRESOLVED || (result == OUTBOX_VISIT_TAKEN && !walk->writing))
 		walk->found = true;
 }
 
@@ -132,17 +180,17 @@ static void
 visit_row_of_stray(OutboxWalk *walk)
 {
 	OutboxDeliveryRow row;
-	OutboxVisit visit;
+	OutboxVisit result;
 
 	outbox_deliveries_read(walk->table.slot, &row);
 	if (row.state >= OUTBOX_DELIVERED)
 		return;
 	if (row.key.due_at > walk->now || row.min_version > walk->version)
-		visit = OUTBOX_VISIT_UNRESOLVED;
+		result = OUTBOX_VISIT_UNRESOLVED;
 	else
-		visit = offer(walk, &row);
+		result = offer(walk, &row);
 	/* Put back where it is now, which decides whether the position has passed it. */
-	count_visit(walk, visit, &row.key, row.min_version);
+	count_visit(walk, result, &row.key, row.min_version);
 }
 
 /* On an ordered handler a reported message stands for its key: whoever is head of it now. */
@@ -181,11 +229,14 @@ visit_stray(OutboxWalk *walk, const OutboxKey *stray)
 	return true;
 }
 
-/* Go through the strays of this round. */
+/* Go through the strays of this round, which are ours and no matter of turns. */
 static void
 visit_strays(OutboxWalk *walk)
 {
 	bool		trusted = true;
+
+	if (walk->start.nstrays > 0)
+		end_turn(walk);
 
 	for (int i = 0; i < walk->start.nstrays; i++)
 	{
@@ -265,29 +316,55 @@ look_ahead(IndexScanDesc scan, TupleTableSlot *slot)
 	}
 }
 
-/* Read the index from the position on.  Sets reached to what has been dealt with. */
-static void
+/* Has the walk found what it came for? */
+static bool
+has_enough(const OutboxWalk *walk)
+{
+	return walk->taken + walk->nchosen >= walk->wanted || (walk->choosing && !has_room(walk));
+}
+
+/* The least key above one of a row. */
+static OutboxKey
+key_after(const OutboxKey *key)
+{
+	OutboxKey	after = *key;
+
+	for (int i = UUID_LEN - 1; i >= 0; i--)
+	{
+		if (++after.id.data[i] != 0)
+			return after;
+	}
+	after.due_at++;
+	return after;
+}
+
+/*
+ * Read the index from the position on.  Sets reached to what has been dealt
+ * with.  Returns whether there may be more that is due.
+ */
+static bool
 walk_index(OutboxWalk *walk, OutboxKey *reached)
 {
 	const OutboxKey *from = &walk->start.from;
-	Relation	outstanding = outbox_deliveries_index(&walk->table, "delivery_outstanding");
 	/* Everything below has been read; what is due at this very moment is looked at again. */
 	const OutboxKey end = {walk->now, {{0}}};
 	OutboxOutstandingStart scan_start;
 	IndexScanDesc scan;
+	bool		more = true;
 
 	walk->found = false;
 	*reached = *from;
-	scan = outbox_index_beginscan(walk->table.rel, outstanding, GetActiveSnapshot(), 2);
+	scan = outbox_index_beginscan(walk->table.rel, walk->outstanding, GetActiveSnapshot(), 2);
 	scan->xs_want_itup = true;
 	outbox_outstanding_rescan(scan, &scan_start, walk->handler->id, from, false);
-	while (walk->taken < walk->wanted || walk->want_next_due)
+	while (!has_enough(walk) || walk->want_next_due)
 	{
 		OutboxKey	key;
 
 		CHECK_FOR_INTERRUPTS();
 		if (index_getnext_tid(scan, ForwardScanDirection) == NULL)
 		{
+			more = false;
 			if (!walk->found)
 				*reached = end;
 			break;
@@ -295,13 +372,14 @@ walk_index(OutboxWalk *walk, OutboxKey *reached)
 		outbox_outstanding_key(scan, &key);
 		if (key.due_at > walk->now)
 		{
+			more = false;
 			if (!walk->found)
 				*reached = end;
 			if (walk->want_next_due)
 				walk->next_due = look_ahead(scan, walk->table.slot);
 			break;
 		}
-		if (walk->taken >= walk->wanted)
+		if (has_enough(walk))
 		{
 			/* There is more that is due, so the next check cannot come too soon. */
 			walk->next_due = key.due_at;
@@ -310,34 +388,139 @@ walk_index(OutboxWalk *walk, OutboxKey *reached)
 		if (index_fetch_heap(scan, walk->table.slot))
 			visit_indexed(walk, &key);
 		if (!walk->found)
-			*reached = key;
+			*reached = key_after(&key);
 	}
 	index_endscan(scan);
-	index_close(outstanding, NoLock);
+	return more;
+}
+
+/* Our turn is over: see which of the chosen rows we get. */
+static void
+offer_chosen(OutboxWalk *walk)
+{
+	int			n = walk->nchosen;
+
+	for (int i = 0; i < n; i++)
+	{
+		const OutboxChosen *chosen = &walk->chosen[i];
+
+		CHECK_FOR_INTERRUPTS();
+		ExecClearTuple(walk->table.slot);
+		walk->table.slot->tts_tid = chosen->tid;
+		/* What room it kept is free for it if it is unresolved. */
+		walk->nchosen--;
+		count_visit(walk, walk->visitor(walk), &chosen->key, chosen->min_version);
+	}
+}
+
+/* Our turn, which has begun.  Sets more to whether there may be more that is due; returns how many rows it chose. */
+static int
+walk_in_turn(OutboxWalk *walk, bool *more)
+{
+	OutboxKey	reached;
+	int			nchosen;
+
+	walk->choosing = true;
+	*more = walk_index(walk, &reached);
+	walk->choosing = false;
+	nchosen = walk->nchosen;
+	finish_round(walk, &reached);
+	end_turn(walk);
+	offer_chosen(walk);
+	return nchosen;
+}
+
+/* A new snapshot and position after rows were changed; the strays have been gone through. */
+static void
+start_over(OutboxWalk *walk, bool in_turn)
+{
+	end_round(walk);
+	/* So that rows of ours do not come up once more. */
+	CommandCounterIncrement();
+	if (in_turn)
+		begin_turn(walk);
+	start_round(walk, 0);
+}
+
+/*
+ * Turn by turn, until there is enough or nothing more.  Returns false if
+ * that gets no further, because others hold very many rows.
+ */
+static bool
+walk_turns(OutboxWalk *walk)
+{
+	bool		more = true;
+
+	while (more && walk->taken < walk->wanted)
+	{
+		if (!walk->in_turn)
+			start_over(walk, true);
+		if (walk_in_turn(walk, &more) == 0 && more)
+			return false;
+	}
+	end_turn(walk);
+	return true;
+}
+
+/* What is changed in this transaction by operators' functions may yet be rolled back. */
+static bool
+may_raise_position(const OutboxWalk *walk)
+{
+	return !outbox_doorbell_changed(walk->handler->id);
+}
+
+static void
+walk_without_turns(OutboxWalk *walk)
+{
+	OutboxKey	reached;
+
+	end_turn(walk);
+	(void) walk_index(walk, &reached);
+	finish_round(walk, may_raise_position(walk) ? &reached : NULL);
+}
+
+/* On ordered handlers keys have locks of their own, and which rows can be had is known only with them. */
+static void
+walk_with_turns(OutboxWalk *walk)
+{
+	if (walk_turns(walk))
+	{
+		finish_round(walk, NULL);
+		return;
+	}
+	start_over(walk, false);
+	walk_without_turns(walk);
 }
 
 void
 outbox_walk(OutboxWalk *walk)
 {
-	OutboxKey	reached;
+	bool		turns = walk->writing && !walk->handler->ordered && may_raise_position(walk);
 
 	walk->taken = 0;
 	walk->next_due = DT_NOEND;
+	walk->unresolved = palloc(sizeof(OutboxUnresolved) * OUTBOX_STRAYS);
 	walk->nunresolved = 0;
+	walk->put_back = false;
+	walk->chosen = turns ? palloc(sizeof(OutboxChosen) * OUTBOX_STRAYS) : NULL;
+	walk->nchosen = 0;
 	walk->found_held = false;
 	outbox_deliveries_open(&walk->table, walk->writing);
 	outbox_key_order_open(&walk->order, walk->handler, &walk->table, &walk->start);
+	walk->outstanding = outbox_deliveries_index(&walk->table, "delivery_outstanding");
 
+	if (turns)
+		begin_turn(walk);
 	walk_strays(walk);
-	walk_index(walk, &reached);
-	/* What this transaction sees cancelled may yet be rolled back. */
-	outbox_low_water_finish(&walk->handler->ref, walk->version, &walk->start,
-							outbox_doorbell_changed(walk->handler->id) ? NULL : &reached,
-							walk->unresolved, walk->nunresolved);
+	if (turns && walk->start.tracked)
+		walk_with_turns(walk);
+	else
+		walk_without_turns(walk);
 	/* Whoever looked in the meantime did not see the strays that were taken off. */
-	if (walk->nunresolved > 0)
+	if (walk->put_back)
 		outbox_waiters_due_at(&walk->handler->ref, walk->now + RECHECK_US);
 
+	index_close(walk->outstanding, NoLock);
 	outbox_key_order_close(&walk->order);
 	outbox_deliveries_close(&walk->table);
 	PopActiveSnapshot();

@@ -8,6 +8,11 @@
  * each row that nobody stands in the way of to a visitor, and raises the
  * position (low_water.h says why that loses nothing).
  *
+ * Claims on handlers that are not ordered take turns (turn.h): in its turn a
+ * claim chooses rows from the index and raises the position past them; when
+ * the turn is over they are offered to the visitor.  What it does not get of
+ * them becomes strays, as ever.
+ *
  * Process: any backend, in a transaction.
  *
  *-------------------------------------------------------------------------
@@ -24,14 +29,27 @@
 typedef enum OutboxVisit
 {
 	OUTBOX_VISIT_TAKEN,			/* it counts towards what is wanted; responsibility for it is taken */
+	OUTBOX_VISIT_CHOSEN,		/* it will be offered when our turn is over; no visitor says that */
 	OUTBOX_VISIT_PASSED,		/* there is nothing to be done about it now */
 	OUTBOX_VISIT_UNRESOLVED		/* somebody has to look at it again */
 } OutboxVisit;
 
 typedef struct OutboxWalk OutboxWalk;
 
-/* Offered: table.slot holds the row.  Called with the walk's snapshot active. */
-typedef OutboxVisit (*OutboxVisitor) (OutboxWalk *walk, const OutboxDeliveryRow *row);
+/*
+ * Offered: table.slot has the row's tid, and unless the walk is writing the
+ * row.  Called with the walk's snapshot active; if writing, with the row's key
+ * owed (transaction.h).
+ */
+typedef OutboxVisit (*OutboxVisitor) (OutboxWalk *walk);
+
+/* A row that was chosen in our turn. */
+typedef struct OutboxChosen
+{
+	OutboxKey	key;
+	int32		min_version;
+	ItemPointerData tid;
+} OutboxChosen;
 
 struct OutboxWalk
 {
@@ -55,8 +73,14 @@ struct OutboxWalk
 	OutboxClaimStart start;
 	OutboxKeyOrder order;
 	bool		found;			/* something is there that has to stay ahead of the position */
-	OutboxUnresolved unresolved[OUTBOX_STRAYS];
+	OutboxUnresolved *unresolved;	/* OUTBOX_STRAYS of them */
 	int			nunresolved;
+	bool		put_back;		/* some were unresolved before */
+	Relation	outstanding;	/* the index */
+	bool		in_turn;		/* our turn has begun and not ended */
+	bool		choosing;		/* rows of the index are chosen, not offered */
+	OutboxChosen *chosen;		/* OUTBOX_STRAYS of them; NULL if there are no turns */
+	int			nchosen;
 };
 
 /* The version of a consumer that names none, and one that may claim everything. */

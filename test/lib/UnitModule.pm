@@ -1,4 +1,4 @@
-# The modules of src/format behind SQL functions, for tests: builds
+# Modules of src/format behind SQL functions, and a look at shared memory, for tests: builds
 # test/unit/server/outbox_unit and creates its functions in schema unit.
 #
 #   my $unit = UnitModule->build;
@@ -38,6 +38,8 @@ CREATE FUNCTION unit.request_ns(form jsonb, messages jsonb[], rounds int) RETURN
 	LANGUAGE c STRICT AS $library, 'unit_request_ns';
 CREATE FUNCTION unit.sign(secrets text[], expires timestamptz[], id text, at timestamptz, stamp text, body text) RETURNS text
 	LANGUAGE c STRICT AS $library, 'unit_sign';
+CREATE FUNCTION unit.turn(handler int) RETURNS bigint
+	LANGUAGE c STRICT AS $library, 'unit_turn';
 END
 	return;
 }

@@ -5,7 +5,8 @@
  *
  * A model of sessions over the real low_water.c: producers that insert,
  * commit and report; consumers that start, take a snapshot, read entry by
- * entry, finish, and commit or roll back; an operator who holds rows.  Each
+ * entry, finish, and commit or roll back, some of which choose rows first and
+ * take them when they have finished; an operator who holds rows.  Each
  * of these steps happens by itself, in a random order, many times over.  At
  * the end a consumer must find everything that committed.
  *
@@ -38,6 +39,8 @@ typedef enum Fault
 	HELD_BY_ANYBODY_IS_PASSED,	/* not only rows held by claimants */
 	CHANGED_SINCE_IS_PASSED,	/* a row that changed after the snapshot counts as dealt with */
 	NO_FINISH_OF_STRAYS,		/* unresolved ones are dropped */
+	UNRESOLVED_LATER,			/* what a turn passed and did not choose is put back with what comes after the turn */
+	CHOSEN_ARE_NOT_OWED,		/* an error after the choice reports only what was taken */
 	FAULTS
 } Fault;
 
@@ -54,7 +57,7 @@ typedef struct Row
 
 typedef enum Phase
 {
-	IDLE, STARTED, READING, HOLDING, ENDED
+	IDLE, STARTED, READING, OFFERING, HOLDING, ENDED
 } Phase;
 
 typedef struct Consumer
@@ -72,7 +75,12 @@ typedef struct Consumer
 	int			nunresolved;
 	int			ntaken;
 	int			taken[MAX_ROWS];
+	bool		chooses;		/* takes turns: rows of the index are chosen first, and taken behind the position */
+	int			nchosen;
+	int			next_chosen;
+	int			chosen[OUTBOX_STRAYS];
 	bool		commits;
+	bool		fails;			/* at some time after its turn */
 	TransactionId xid;
 } Consumer;
 
@@ -263,7 +271,19 @@ visit_row(Consumer *c, int number)
 static bool
 has_room(const Consumer *c)
 {
-	return c->nunresolved < OUTBOX_STRAYS;
+	return c->nunresolved + c->nchosen - c->next_chosen < OUTBOX_STRAYS;
+}
+
+/* A row of the index in a turn: what is held can be seen, what has changed since the snapshot cannot. */
+static void
+choose_row(Consumer *c, int number)
+{
+	const Row  *row = &rows[number];
+
+	if (row->operator_holds || row->holder >= 0)
+		visit_row(c, number);
+	else
+		c->chosen[c->nchosen++] = number;
 }
 
 static void
@@ -295,12 +315,19 @@ read_entry(Consumer *c)
 		memset(&c->reached.id, 0, sizeof(pg_uuid_t));
 		return false;
 	}
-	if (c->ntaken >= c->wanted || !has_room(c))
+	if (c->ntaken + c->nchosen >= c->wanted || !has_room(c))
 		return false;
 	row = &rows[c->next_row];
 	if (sees_outstanding(c, row) && row->min_version <= c->version)
-		visit_row(c, c->next_row);
+	{
+		if (c->chooses)
+			choose_row(c, c->next_row);
+		else
+			visit_row(c, c->next_row);
+	}
+	/* Everything below has been dealt with, this one as well. */
 	c->reached = row->key;
+	c->reached.id.data[15]++;
 	c->next_row++;
 	return true;
 }
@@ -313,6 +340,10 @@ prepare_claim(Consumer *c, int32 version, bool commits_at_end)
 	c->wanted = 1 + dice(most_wanted);
 	c->nunresolved = 0;
 	c->ntaken = 0;
+	c->fails = false;
+	c->chooses = dice(2) == 0;
+	c->nchosen = 0;
+	c->next_chosen = 0;
 	c->next_stray = 0;
 	c->next_row = 0;
 	c->commits = commits_at_end;
@@ -329,6 +360,7 @@ static void
 start_claim(Consumer *c)
 {
 	prepare_claim(c, dice(2), dice(3) > 0);
+	c->fails = dice(5) == 0;
 	if (fault == SNAPSHOT_BEFORE_START)
 		c->snapshot = commits;
 	else
@@ -356,7 +388,35 @@ read_on(Consumer *c)
 	}
 	if (read_entry(c))
 		return;
+	if (c->chooses)
+	{
+		outbox_low_water_finish(&ref, c->version, &c->start, &c->reached, c->unresolved,
+								fault == UNRESOLVED_LATER ? 0 : c->nunresolved);
+		if (fault != UNRESOLVED_LATER)
+			c->nunresolved = 0;
+		c->phase = OFFERING;
+		return;
+	}
 	outbox_low_water_finish(&ref, c->version, &c->start, &c->reached, c->unresolved, c->nunresolved);
+	c->phase = HOLDING;
+}
+
+/* The turn is over. */
+static void
+offer_next(Consumer *c)
+{
+	if (c->fails && dice(2) == 0)
+	{
+		c->commits = false;
+		c->phase = HOLDING;
+		return;
+	}
+	if (c->next_chosen < c->nchosen)
+	{
+		visit_row(c, c->chosen[c->next_chosen++]);
+		return;
+	}
+	outbox_low_water_finish(&ref, c->version, &c->start, NULL, c->unresolved, c->nunresolved);
 	c->phase = HOLDING;
 }
 
@@ -382,6 +442,8 @@ report_end(Consumer *c)
 	{
 		for (int i = 0; i < c->ntaken; i++)
 			outbox_low_water_report(&ref, &rows[c->taken[i]].key);
+		for (int i = 0; i < c->nchosen && fault != CHOSEN_ARE_NOT_OWED; i++)
+			outbox_low_water_report(&ref, &rows[c->chosen[i]].key);
 		/* Strays that were taken off go back as well. */
 		for (int i = 0; i < c->start.nstrays; i++)
 			outbox_low_water_report(&ref, &c->start.strays[i]);
@@ -404,6 +466,9 @@ step_consumer(Consumer *c)
 			break;
 		case READING:
 			read_on(c);
+			break;
+		case OFFERING:
+			offer_next(c);
 			break;
 		case HOLDING:
 			end_transaction(c);
@@ -540,7 +605,9 @@ static const char *const fault_names[FAULTS] = {
 	[NO_REPORT_OF_ABORTS] = "aborts do not report",
 	[HELD_BY_ANYBODY_IS_PASSED] = "rows that an operator holds are passed",
 	[CHANGED_SINCE_IS_PASSED] = "rows that changed since the snapshot are passed",
-	[NO_FINISH_OF_STRAYS] = "unresolved rows are not put back"
+	[NO_FINISH_OF_STRAYS] = "unresolved rows are not put back",
+	[UNRESOLVED_LATER] = "what a turn leaves unresolved is put back long after it",
+	[CHOSEN_ARE_NOT_OWED] = "a claim that fails after its turn does not report what it chose"
 };
 
 int

@@ -14,6 +14,7 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -22,6 +23,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "consume/pull_state.h"
 #include "format/request.h"
 #include "format/signature.h"
 
@@ -30,6 +32,7 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(unit_request);
 PG_FUNCTION_INFO_V1(unit_request_ns);
 PG_FUNCTION_INFO_V1(unit_sign);
+PG_FUNCTION_INFO_V1(unit_turn);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
 static char *
@@ -243,4 +246,23 @@ unit_sign(PG_FUNCTION_ARGS)
 		elog(ERROR, "a signature took more room than was said");
 	MemoryContextDelete(context);
 	PG_RETURN_TEXT_P(cstring_to_text(out.data));
+}
+
+/* unit_turn(handler int): whose turn it is to choose rows on a pull handler, 0 if nobody's. */
+Datum
+unit_turn(PG_FUNCTION_ARGS)
+{
+	OutboxPullRef ref = {MyDatabaseId, PG_GETARG_INT32(0), NULL};
+	uint64		turn = 0;
+
+	/* Where libraries keep their symbols to themselves, ours has yet to find the memory. */
+	if (outbox_pull_shared == NULL)
+		outbox_pull_shmem_startup();
+	ref.state = outbox_pull_state(ref.dboid, ref.handler_id, false);
+	if (outbox_pull_state_lock(&ref))
+	{
+		turn = ref.state->turn;
+		outbox_pull_state_unlock(&ref);
+	}
+	PG_RETURN_INT64((int64) turn);
 }
