@@ -49,6 +49,8 @@ DECLARE
 	dice float8;
 BEGIN
 	CREATE TEMP TABLE IF NOT EXISTS mine (id uuid, attempt int, key text, payload jsonb);
+	-- Or else rolling back a session's first claim takes the table away.
+	COMMIT;
 	TRUNCATE mine;
 	-- A claim within a savepoint that may be rolled back, then one outside.
 	BEGIN
