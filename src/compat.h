@@ -31,6 +31,7 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "storage/shm_mq.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -114,6 +115,17 @@ outbox_index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nke
 	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
 #else
 	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* Send a message to another process without waiting; PostgreSQL 15 wants to be told that it is to be seen at once. */
+static inline shm_mq_result
+outbox_mq_send(shm_mq_handle *queue, Size size, const void *data)
+{
+#if PG_VERSION_NUM >= 150000
+	return shm_mq_send(queue, size, data, true, true);
+#else
+	return shm_mq_send(queue, size, data, true);
 #endif
 }
 

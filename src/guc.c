@@ -22,6 +22,7 @@
 #include "policy/blocked_networks.h"
 
 bool		outbox_enabled = true;
+bool		outbox_settler = true;
 int			outbox_max_databases = 64;
 int			outbox_max_in_flight = 500;
 int			outbox_rescan_interval = 60000;
@@ -115,6 +116,9 @@ define_server_settings(void)
 							 NULL, &outbox_settle_synchronous_commit,
 							 SYNCHRONOUS_COMMIT_LOCAL_FLUSH, synchronous_commit_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("outbox.settler",
+							 "Write receipts in a process of its own while there are many.",
+							 NULL, &outbox_settler, true, PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.max_response_capture",
 							"Bytes of a failed attempt's response body that are kept.",
 							NULL, &outbox_max_response_capture, 2048, 0, 65536,

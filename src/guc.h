@@ -35,6 +35,7 @@ typedef enum OutboxTransportChoice
 } OutboxTransportChoice;
 
 extern bool outbox_enabled;
+extern bool outbox_settler;
 extern int	outbox_max_databases;
 extern int	outbox_max_in_flight;
 extern int	outbox_rescan_interval; /* ms */

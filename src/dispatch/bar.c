@@ -42,9 +42,11 @@ outbox_bar_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
 		*entry = MyProcPid;
 	*pid = slot->pid;
 	*procno = slot->procno;
-	/* Its hook workers end with it, but may take a little longer. */
+	/* Its hook workers and its settler end with it, but may take a little longer. */
 	if (*pid == 0)
 		*pid = outbox_hook_pid_locked(slot);
+	if (*pid == 0)
+		*pid = slot->settler_pid;
 	SpinLockRelease(&slot->mutex);
 
 	if (entry != NULL)

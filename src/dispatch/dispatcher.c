@@ -47,6 +47,7 @@
 #include "dispatch/send.h"
 #include "dispatch/settings.h"
 #include "dispatch/settle.h"
+#include "dispatch/settler.h"
 #include "dispatch/slot.h"
 #include "dispatch/waitset.h"
 #include "guc.h"
@@ -459,6 +460,7 @@ sleep_time(TimestampTz now)
 	}
 	until = earlier(until, outbox_reload_next(database));
 	until = earlier(until, outbox_hook_next());
+	until = earlier(until, outbox_settler_next());
 	if (outbox_outcomes_waiting() > 0)
 		until = earlier(until, outbox_send_in_flight() == 0 ? now :
 						outbox_outcomes_oldest() + outbox_settle_interval * 1000L);
@@ -507,6 +509,7 @@ start_leaving(TimestampTz now)
 {
 	grace_ends = now + GRACE_US;
 	outbox_hook_leave();
+	outbox_settler_leave();
 	/* What is still to be settled must not wait for a standby. */
 	if (outbox_settle_synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
 		outbox_pin("synchronous_commit", "local");
@@ -565,7 +568,8 @@ may_end(TimestampTz now)
 		return false;
 	if (now >= grace_ends || outbox_reload_is_gone())
 		return true;
-	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_hook_is_gone();
+	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0 &&
+		outbox_hook_is_gone() && outbox_settler_is_gone();
 }
 
 static void
@@ -586,6 +590,7 @@ main_loop(void)
 			break;
 
 		empty_doorbell(now);
+		outbox_settler_attend(now, now >= work_paused_until);
 		begin = now;
 		do_maintenance(now);
 		outbox_lanes_fire_timers(now);
@@ -598,7 +603,7 @@ main_loop(void)
 		/* After the database work: what that has handed over may need another worker. */
 		outbox_hook_attend(now, outbox_reload_is_known() && !outbox_reload_is_held() && !outbox_reload_is_gone());
 		report_activity();
-		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0;
+		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		report_statistics(now, idle);
 		outbox_wait(sleep_time(now));
 		now = GetCurrentTimestamp();
@@ -616,6 +621,7 @@ initialize(Oid dboid)
 	outbox_interrupts_init();
 
 	outbox_hook_init(database);
+	outbox_settler_init();
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	outbox_lanes_init(AllocSetContextCreate(TopMemoryContext, "outbox lanes", ALLOCSET_DEFAULT_SIZES));
 	outbox_fetch_init(AllocSetContextCreate(TopMemoryContext, "outbox deliveries", ALLOCSET_DEFAULT_SIZES));

@@ -16,7 +16,6 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -26,11 +25,11 @@
 
 #include "common/session.h"
 #include "compat.h"
-#include "dispatch/dispatcher.h"
 #include "dispatch/hook.h"
 #include "dispatch/hook_slot.h"
 #include "dispatch/hook_worker.h"
 #include "dispatch/slot.h"
+#include "dispatch/worker.h"
 
 #define FIRST 0
 #define SPARE 1
@@ -247,36 +246,14 @@ outbox_hook_recount(TimestampTz now)
 	return true;
 }
 
-static bool
-register_worker(int number)
-{
-	BackgroundWorker worker;
-	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-	bool		registered;
-
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = ObjectIdGetDatum(MyDatabaseId);
-	worker.bgw_notify_pid = MyProcPid;
-	memcpy(worker.bgw_extra, &number, sizeof(number));
-	strlcpy(worker.bgw_library_name, OUTBOX_LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, OUTBOX_HOOK_MAIN, sizeof(worker.bgw_function_name));
-	/* The dispatcher's own name ends with the name of the database. */
-	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox hook worker %s", strstr(MyBgworkerEntry->bgw_name, "for database"));
-	strlcpy(worker.bgw_type, "outbox hook worker", BGW_MAXLEN);
-	registered = RegisterDynamicBackgroundWorker(&worker, &workers[number].handle);
-	MemoryContextSwitchTo(oldcontext);
-	return registered;
-}
-
 static void
 start(int number, TimestampTz now)
 {
 	HookWorker *worker = &workers[number];
 
-	if (!register_worker(number))
+	worker->handle = outbox_register_worker("outbox hook worker", OUTBOX_HOOK_MAIN, ObjectIdGetDatum(MyDatabaseId),
+											&number, sizeof(number));
+	if (worker->handle == NULL)
 	{
 		if (!out_of_workers)
 			ereport(WARNING,
@@ -284,7 +261,6 @@ start(int number, TimestampTz now)
 					 errmsg("outbox cannot run on_settle functions: no background worker slot is free"),
 					 errhint("Increase max_worker_processes and restart the server.")));
 		out_of_workers = true;
-		worker->handle = NULL;
 		worker->next_start = now + NO_WORKER_DELAY_US;
 		return;
 	}

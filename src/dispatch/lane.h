@@ -83,6 +83,8 @@ typedef struct OutboxDelivery
 	bool		attempted;		/* a request went out, so an attempt is spent */
 	bool		has_hook;		/* an on_settle function takes part in its settlement: hand it over */
 	char	   *response;		/* for that function; NULL: none */
+	bool		is_plain;		/* while it waits for settlement: it can go to the settler */
+	bool		settle_here;	/* the settler could not settle it */
 	TimestampTz settle_after;	/* somebody holds the row: not before this */
 	bool		obsolete;		/* the row was no longer what was read */
 	TimestampTz found_due_at;	/* of the row after all this; DT_NOEND: it is settled */

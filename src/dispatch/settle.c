@@ -78,13 +78,51 @@ typedef struct Settler
 
 static Settler settler;
 
-/* Outcomes that wait, oldest first, and those whose row somebody holds. */
+/* Outcomes that wait, oldest first: plain successes apart, and those whose row somebody holds. */
 static dlist_head waiting = DLIST_STATIC_INIT(waiting);
-static int	nwaiting = 0;
+static dlist_head plain = DLIST_STATIC_INIT(plain);
 static dlist_head held = DLIST_STATIC_INIT(held);
+static int	nwaiting = 0;		/* of the first two */
+static int	nplain = 0;
 
 /* Outcomes that the running transaction has settled or found obsolete. */
 static dlist_head settled = DLIST_STATIC_INIT(settled);
+
+/* Would the settlement write more than a receipt, or must it go in order? */
+static bool
+is_plain(const OutboxDelivery *delivery)
+{
+	return delivery->verdict.state == OUTBOX_DELIVERED && delivery->attempted &&
+		!delivery->has_hook && !delivery->settle_here && delivery->order_key == NULL &&
+		delivery->error == NULL && delivery->verdict.code[0] == '\0' && delivery->verdict.streak == 0 &&
+		!outbox_should_log(OUTBOX_DELIVERED);
+}
+
+/* They are told apart when they start to wait, so that no look at them has to pass the others. */
+static dlist_head *
+start_waiting(OutboxDelivery *delivery)
+{
+	delivery->is_plain = is_plain(delivery);
+	nwaiting++;
+	if (delivery->is_plain)
+		nplain++;
+	return delivery->is_plain ? &plain : &waiting;
+}
+
+static void
+stop_waiting(OutboxDelivery *delivery)
+{
+	dlist_delete(&delivery->link);
+	nwaiting--;
+	if (delivery->is_plain)
+		nplain--;
+}
+
+static OutboxDelivery *
+first_waiting(void)
+{
+	return dlist_head_element(OutboxDelivery, link, dlist_is_empty(&waiting) ? &plain : &waiting);
+}
 
 void
 outbox_outcome_add(OutboxDelivery *delivery)
@@ -97,8 +135,7 @@ outbox_outcome_add(OutboxDelivery *delivery)
 	delivery->phase = OUTBOX_PHASE_ANSWERED;
 	if (delivery->finished_at == 0)
 		delivery->finished_at = GetCurrentTimestamp();
-	dlist_push_tail(&waiting, &delivery->link);
-	nwaiting++;
+	dlist_push_tail(start_waiting(delivery), &delivery->link);
 	delivery->lane->unsettled++;
 }
 
@@ -108,12 +145,16 @@ outbox_outcomes_waiting(void)
 	return nwaiting;
 }
 
+static TimestampTz
+oldest_of(dlist_head *list)
+{
+	return dlist_is_empty(list) ? DT_NOEND : dlist_head_element(OutboxDelivery, link, list)->finished_at;
+}
+
 TimestampTz
 outbox_outcomes_oldest(void)
 {
-	if (dlist_is_empty(&waiting))
-		return DT_NOEND;
-	return dlist_head_element(OutboxDelivery, link, &waiting)->finished_at;
+	return Min(oldest_of(&waiting), oldest_of(&plain));
 }
 
 TimestampTz
@@ -127,8 +168,40 @@ outbox_outcomes_next_held(void)
 static void
 wait_again(dlist_node *node)
 {
-	dlist_push_head(&waiting, node);
-	nwaiting++;
+	dlist_push_head(start_waiting(dlist_container(OutboxDelivery, link, node)), node);
+}
+
+int
+outbox_outcomes_plain(void)
+{
+	return nplain;
+}
+
+int
+outbox_outcomes_take_plain(dlist_head *to, int max)
+{
+	int			n = 0;
+
+	for (; n < max && nplain > 0; n++)
+	{
+		OutboxDelivery *delivery = dlist_head_element(OutboxDelivery, link, &plain);
+
+		stop_waiting(delivery);
+		dlist_push_tail(to, &delivery->link);
+	}
+	return n;
+}
+
+void
+outbox_outcomes_give_back(dlist_head *from)
+{
+	while (!dlist_is_empty(from))
+	{
+		dlist_node *node = dlist_tail_node(from);
+
+		dlist_delete(node);
+		wait_again(node);
+	}
 }
 
 /*
@@ -405,8 +478,7 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 		note_obsolete(delivery);
 
 	/* Nothing raises from here on: until now it waited, so that an error would lose nothing. */
-	dlist_delete(&delivery->link);
-	nwaiting--;
+	stop_waiting(delivery);
 	if (result == HELD)
 	{
 		delivery->settle_after = now + HELD_RETRY_US;
@@ -432,7 +504,7 @@ outbox_settle(TimestampTz now)
 		return false;
 
 	for (int n = 0; n < MAX_BATCH && nwaiting > 0; n++)
-		settle_into(dlist_head_element(OutboxDelivery, link, &waiting), now);
+		settle_into(first_waiting(), now);
 	close_settler();
 	CommandCounterIncrement();
 	write_beside();
@@ -457,6 +529,16 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 	outbox_delivery_free(delivery);
 	if (due_at != DT_NOEND)
 		outbox_lane_expect(lane, due_at, &id, now);
+	outbox_lane_ready(lane);
+}
+
+void
+outbox_outcome_written(OutboxDelivery *delivery, TimestampTz now)
+{
+	OutboxLane *lane = delivery->lane;
+
+	lane->unsettled--;
+	outbox_delivery_free(delivery);
 	outbox_lane_ready(lane);
 }
 
@@ -489,4 +571,24 @@ outbox_settle_abort(void)
 		outbox_order_unsettled(dlist_container(OutboxDelivery, link, node));
 		wait_again(node);
 	}
+}
+
+void
+outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, TimestampTz now)
+{
+	OutboxDelivery delivery = {.attempted = true, .verdict.state = OUTBOX_DELIVERED};
+
+	if (!open_settler())
+		return;
+	for (int i = 0; i < n; i++)
+	{
+		delivery.id = receipts[i].id;
+		delivery.handler_id = receipts[i].handler_id;
+		delivery.attempts = receipts[i].attempts;
+		delivery.budget_from = receipts[i].budget_from;
+		delivery.http_status = receipts[i].http_status;
+		delivery.tid = receipts[i].tid;
+		written[i] = (settle_one(&delivery, now) == SETTLED);
+	}
+	close_settler();
 }

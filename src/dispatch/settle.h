@@ -14,6 +14,7 @@
 #define OUTBOX_SETTLE_H
 
 #include "dispatch/lane.h"
+#include "dispatch/receipt.h"
 
 /*
  * An attempt has ended: delivery->verdict and its companions are set.  The
@@ -39,5 +40,25 @@ extern void outbox_settle_finish(TimestampTz now);
 
 /* The transaction has failed: everything waits on. */
 extern void outbox_settle_abort(void);
+
+/*
+ * Plain successes are those whose settlement is a receipt and nothing else:
+ * they can go to the settler (settler.h).  How many wait; and take up to max
+ * of them, oldest first.
+ */
+extern int	outbox_outcomes_plain(void);
+extern int	outbox_outcomes_take_plain(dlist_head *to, int max);
+
+/* What was taken waits again, ahead of all others. */
+extern void outbox_outcomes_give_back(dlist_head *from);
+
+/* The settler has written the receipt of one that was taken, durably: tell its lane, free it. */
+extern void outbox_outcome_written(OutboxDelivery *delivery, TimestampTz now);
+
+/*
+ * Process: the settler.  Write receipts in the current transaction with its
+ * active snapshot, and say of each whether it was written.
+ */
+extern void outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, TimestampTz now);
 
 #endif							/* OUTBOX_SETTLE_H */

@@ -101,6 +101,9 @@ typedef struct OutboxDatabase
 	OutboxHookSlot hooks[OUTBOX_HOOK_WORKERS];
 	bool		hooks_wanted;	/* some handler has an on_settle function */
 
+	/* Written by the settler, under mutex; 0: none. */
+	pid_t		settler_pid;
+
 	/* There is an outbox here, as far as anybody knows: show it.  Under mutex. */
 	bool		installed;
 

@@ -1,0 +1,212 @@
+# The settler: under load receipts are written by a second process, and
+# whatever becomes of it, every delivery is settled once.
+use strict;
+use warnings;
+
+use HttpReceiver;
+use OutboxCluster;
+use PsqlSession;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+plan skip_all => 'a settler needs a second processor' if sysconf_processors() < 2;
+
+my $receiver = HttpReceiver->start;
+# Answers are gathered for long, so that there are enough of them for two.
+my $node = OutboxCluster->create('main', conf => <<'END');
+outbox.settle_interval = 10s
+outbox.rescan_interval = 1h
+END
+my $settlers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox settler'";
+
+sub sysconf_processors
+{
+	open(my $in, '<', '/proc/cpuinfo') or return 1;
+	return scalar grep { /^processor/ } <$in>;
+}
+
+sub settler_pid { return $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox settler'"); }
+
+sub load_messages
+{
+	my ($n, $database) = @_;
+	return $node->sql("SELECT count(outbox.stage('load.item', jsonb_build_object('n', n))) FROM generate_series(1, $n) AS n", $database);
+}
+
+my $staged = 0;
+
+# Everything staged so far is delivered by the first attempt, and was sent so often.
+sub check
+{
+	my ($name, %expected) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state = 'delivered' AND attempts = 1 AND http_status = 200 AND settled_at IS NOT NULL AND error IS NULL AND code IS NULL", $staged, "$name: all have their receipt");
+	is($receiver->count('/load'), $staged, "$name: each was sent once") unless $expected{duplicates};
+	return;
+}
+
+# A load under which a settler is running.
+sub load_with_settler
+{
+	my ($name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$staged += load_messages(4000);
+	$node->wait_for($settlers, 1, "$name: there is a settler");
+	return;
+}
+
+$node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50);
+is($node->sql($settlers), 0, 'nobody is started without need');
+
+# --- it comes with the load
+load_with_settler('load');
+check('load');
+is($node->sql('SELECT count(*) FROM outbox.attempts'), 0, 'no attempt is logged that is not to be');
+my $log = $node->log_text;
+unlike($log, qr/WARNING|ERROR/, 'and nothing is said of it');
+
+# --- rows that an operator holds, and deliveries that are cancelled while they are out
+$node->sql("SELECT outbox.pause_handler('load')");
+$staged += load_messages(500);
+my $operator = PsqlSession->new($node);
+$operator->run("BEGIN; SELECT count(*) FROM (SELECT FROM outbox.delivery WHERE state = 0 ORDER BY message_id LIMIT 100 FOR UPDATE) AS held");
+my $pid = settler_pid();
+$node->sql("SELECT outbox.resume_handler('load')");
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state = 'pending'", 100, 'rows that somebody holds wait, the others do not');
+is(settler_pid(), $pid, 'the settler is still the same');
+$operator->run('COMMIT');
+check('held rows');
+
+$receiver->on('/load', { hang => 1 });
+$node->sql("SELECT outbox.stage('load.item')") foreach 1 .. 3;
+$receiver->wait_for_requests($staged + 3, '/load');
+my $cancelled = $node->sql("SELECT sum(outbox.cancel(message_id, 'no longer wanted')) FROM (SELECT message_id FROM outbox.deliveries WHERE state = 'pending' ORDER BY message_id LIMIT 2) AS d");
+is($cancelled, 2, 'two are cancelled while their requests are out');
+$receiver->release;
+$receiver->on('/load', { status => 200 });
+$node->wait_for_states('cancelled 2, delivered ' . ($staged + 1), 'they stay cancelled');
+$node->sql("DELETE FROM outbox.message WHERE id IN (SELECT message_id FROM outbox.deliveries WHERE state = 'cancelled')");
+$node->sql("DELETE FROM outbox.delivery WHERE state = 5");
+$staged++;
+
+# --- the table is locked while answers come in
+$receiver->on('/load', { delay => 0.2 });
+my $sent = $receiver->count('/load');
+$staged += load_messages(200);
+$receiver->wait_for_requests($sent + 1, '/load');
+$operator->run('BEGIN; LOCK TABLE outbox.delivery IN SHARE MODE');
+$node->wait_for('SELECT in_flight FROM outbox.dispatchers', 0, 'while the table is locked nothing more is sent');
+$operator->run('COMMIT');
+$operator->close;
+$receiver->on('/load', { status => 200 });
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state = 'delivered'", $staged, 'afterwards all is settled');
+$receiver->forget;
+$node->sql('TRUNCATE outbox.message, outbox.delivery');
+$staged = 0;
+
+# --- it is cancelled, terminated, and stopped
+load_with_settler('terminated');
+foreach (1 .. 20)
+{
+	my $victim = settler_pid() || next;
+	$node->sql("SELECT pg_cancel_backend($victim)");
+	usleep(5000);
+}
+$pid = settler_pid();
+$node->sql("SELECT pg_terminate_backend($pid)");
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 'a settler that is terminated ends');
+check('terminated');
+
+$node->wait_while_not(sub { $staged += load_messages(2000); return settler_pid(); }, 'another one comes in its place');
+check('another one');
+$pid = settler_pid();
+kill 'STOP', $pid;
+$staged += load_messages(500);
+check('a settler that does not answer');
+kill 'CONT', $pid;
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 'is given up, and what it still does harms nobody');
+check('late');
+
+# --- settlement fails
+$node->wait_while_not(sub { $staged += load_messages(2000); return settler_pid(); }, 'a settler before settlement fails');
+check('before failures');
+$node->handler('broken', ['broken.*'], $receiver->url('/broken'));
+my $id = $node->sql("SELECT id FROM outbox.handler WHERE name = 'broken'");
+$node->sql("CREATE INDEX broken ON outbox.delivery ((1 / (attempts - 1))) WHERE attempts = 1 AND handler_id = $id");
+$node->stage('broken.item');
+$node->wait_while_not(sub { return $node->log_text =~ /division by zero/; }, 'a settlement that fails is reported');
+$node->sql('DROP INDEX outbox.broken');
+$node->wait_for("SELECT state FROM outbox.deliveries WHERE handler = 'broken'", 'delivered', 'what it was about is settled once it can be');
+$node->sql("SELECT outbox.drop_handler('broken')");
+$node->sql("DELETE FROM outbox.message WHERE topic = 'broken.item'");
+$node->sql("DELETE FROM outbox.delivery WHERE handler_id = $id");
+$node->wait_for_dispatcher;
+$node->wait_while_not(sub { $staged += load_messages(2000); return settler_pid(); }, 'and there is a settler again');
+
+# --- it ends with its dispatcher, comes with the next one, and is in nobody's way
+my $dispatcher = $node->dispatcher_pid;
+$pid = settler_pid();
+$node->sql("SELECT pg_terminate_backend($dispatcher)");
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 'a settler ends with its dispatcher');
+$node->wait_for_dispatcher('postgres', $dispatcher);
+load_with_settler('another dispatcher');
+check('another dispatcher');
+
+$node->sql('CREATE DATABASE other');
+$node->sql('CREATE EXTENSION outbox', 'other');
+$node->handler('load', ['load.*'], $receiver->url('/other'), concurrency => 50, database => 'other');
+load_messages(6000, 'other');
+$node->wait_for("$settlers AND datname = 'other'", 1, 'another database has a settler of its own', 'other');
+my $begin = time;
+$node->sql('CREATE DATABASE copy TEMPLATE other');
+$node->sql('DROP DATABASE copy');
+$node->sql('DROP DATABASE other');
+cmp_ok(time - $begin, '<', 30, 'it does not keep anybody from copying and dropping the database');
+is($node->sql("$settlers AND datname = 'other'"), 0, 'and is gone');
+
+# --- kill -9: the server starts again, and duplicates are bounded
+load_with_settler('kill');
+kill 'KILL', settler_pid();
+$node->wait_until('SELECT true');
+$node->wait_for_dispatcher('postgres');
+check('kill', duplicates => 1);
+my $unsettled = 2000 + 50;
+my $requests = $receiver->count('/load');
+cmp_ok($requests - $staged, '<=', $unsettled, 'duplicates are bounded (' . ($requests - $staged) . ')');
+$receiver->forget;
+$node->sql('TRUNCATE outbox.message, outbox.delivery');
+$staged = 0;
+
+# --- the setting
+load_with_settler('before the setting');
+$node->sql('ALTER SYSTEM SET outbox.settler = off');
+$node->reload;
+$node->wait_for($settlers, 0, 'outbox.settler = off ends it');
+check('setting');
+$staged += load_messages(3000);
+check('without');
+is($node->sql($settlers), 0, 'and none comes');
+$node->sql('ALTER SYSTEM RESET outbox.settler');
+$node->reload;
+
+# --- DROP EXTENSION
+load_with_settler('before the drop');
+$node->sql('DROP EXTENSION outbox CASCADE');
+$node->wait_for($settlers, 0, 'DROP EXTENSION ends it');
+$node->sql('CREATE EXTENSION outbox');
+$receiver->forget;
+$node->wait_for_dispatcher;
+$node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50);
+$staged = 0;
+
+# --- no room for one: all goes on without
+$node->append_conf('postgresql.conf', 'max_worker_processes = 3');
+$node->restart;
+$node->wait_for_dispatcher;
+$staged += load_messages(4000);
+check('no room');
+is($node->sql($settlers), 0, 'there was no room for a settler');
+$node->stop;
+
+unlike($node->log_text, qr/PANIC|TRAP|deadlock/, 'nothing untoward in the log');
+done_testing();
