@@ -79,8 +79,10 @@ CREATE TABLE outbox.delivery (
 	key text,
 	code text,
 	error text,
-	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id)
-) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+	-- Each row is updated once as a rule: its second version finds room beside
+	-- the first, in the table and in this index.
+	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id) WITH (fillfactor = 50, deduplicate_items = off)
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.delivery IS 'Deliveries: one message for one handler, its state and, once settled, its receipt';
 CREATE INDEX delivery_outstanding ON outbox.delivery (handler_id, due_at, message_id) WHERE state < 3;
