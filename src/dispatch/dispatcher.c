@@ -524,6 +524,18 @@ start_leaving(TimestampTz now)
 		outbox_slot_leave(OUTBOX_DISPATCHER_TERMINATED, NULL);
 }
 
+/* Who sends again looks at the doorbell next, which was rung without waking it. */
+static void
+set_sending(bool sends)
+{
+	if (sending == sends)
+		return;
+	sending = sends;
+	outbox_slot_sends(sends);
+	if (sends)
+		SetLatch(MyLatch);
+}
+
 /*
  * Decide whether to send, to hold or to leave, and show it.  Asked again
  * after a reload, which can change all of it.
@@ -537,7 +549,7 @@ note_state(TimestampTz now)
 	if (leave && grace_ends == 0)
 		start_leaving(now);
 
-	sending = outbox_enabled && grace_ends == 0 && outbox_reload_is_known() && !outbox_reload_is_held();
+	set_sending(outbox_enabled && grace_ends == 0 && outbox_reload_is_known() && !outbox_reload_is_held());
 	if (grace_ends == 0 && outbox_reload_is_known())
 	{
 		if (outbox_reload_is_held())

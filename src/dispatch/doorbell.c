@@ -223,14 +223,20 @@ ring_all(OutboxDatabase *db, const OutboxRing *ring, int n)
 	}
 }
 
-/* Set the latch of whoever dispatches this database, outside the mutex. */
+/*
+ * Set the latch of whoever dispatches this database, outside the mutex.  One
+ * that sends nothing need not hear of deliveries: it empties the doorbell
+ * after it has said that it sends again.
+ */
 static void
-wake_dispatcher(OutboxDatabase *db)
+wake_dispatcher(OutboxDatabase *db, bool if_it_sends)
 {
 	int			procno;
 
 	SpinLockAcquire(&db->mutex);
 	procno = db->procno;
+	if (if_it_sends && db->sends_nothing)
+		procno = -1;
 	SpinLockRelease(&db->mutex);
 	outbox_set_latch(procno);
 }
@@ -328,7 +334,7 @@ outbox_doorbell_at_commit(void)
 		}
 		ring_all(db, notes, left);
 		if (left > 0 || note_handlers || note_rescan)
-			wake_dispatcher(db);
+			wake_dispatcher(db, !note_handlers && !note_rescan);
 	}
 	if (note_launcher)
 		ring_launcher(db);
@@ -353,7 +359,7 @@ void
 outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxRing *ring)
 {
 	ring_all(db, ring, 1);
-	wake_dispatcher(db);
+	wake_dispatcher(db, false);
 }
 
 int

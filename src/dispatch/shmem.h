@@ -89,6 +89,7 @@ typedef struct OutboxDatabase
 	OutboxDispatcherState state;
 	TimestampTz since;
 	int			in_flight;
+	bool		sends_nothing;	/* it need not be woken for deliveries */
 	char		last_error[OUTBOX_ERROR_LEN];
 
 	/* Who keeps the dispatcher out (bar.h); 0: free entry.  Under mutex. */

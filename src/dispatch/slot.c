@@ -33,6 +33,7 @@ leave_slot(int code, Datum arg)
 	slot->pid = 0;
 	slot->procno = -1;
 	slot->in_flight = 0;
+	slot->sends_nothing = false;
 	slot->state = leave_state;
 	if (leave_state == OUTBOX_DISPATCHER_STOPPED)
 		slot->installed = false;
@@ -180,6 +181,14 @@ outbox_slot_in_flight(int in_flight)
 {
 	/* A single word that only this process writes: no need for the lock. */
 	slot->in_flight = in_flight;
+}
+
+void
+outbox_slot_sends(bool sends)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->sends_nothing = !sends;
+	SpinLockRelease(&slot->mutex);
 }
 
 bool

@@ -27,6 +27,12 @@ extern void outbox_slot_state(OutboxDispatcherState state, const char *text);
 extern void outbox_slot_error(const char *text);
 extern void outbox_slot_in_flight(int in_flight);
 
+/*
+ * Say whether the dispatcher sends.  While it does not, nobody wakes it for
+ * deliveries: when it sends again, it has to empty the doorbell after this.
+ */
+extern void outbox_slot_sends(bool sends);
+
 /* True if DROP DATABASE or the like asks the dispatcher to leave. */
 extern bool outbox_slot_is_barred(void);
 

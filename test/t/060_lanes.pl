@@ -190,6 +190,29 @@ $node->stage('probe.well', '{}', database => 'jp');
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE topic = 'probe.well'", 'delivered', 'the next one is sent', 'jp');
 is($node->dispatcher_pid('jp'), $jp, 'all of it by one dispatcher');
 
+# While nothing is sent, nobody wakes the dispatcher for deliveries; what the
+# doorbell has and what did not fit into it is sent afterwards.
+sub wake_ups
+{
+	open my $status, '<', "/proc/$dispatcher/status" or return 0;
+	local $/;
+	return <$status> =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : 0;
+}
+
+$node->handler('quiet', ['quiet.*'], $receiver->url('/quiet'));
+foreach my $n (50, 3000)
+{
+	$receiver->forget;
+	$node->sql('ALTER SYSTEM SET outbox.enabled = off; SELECT pg_reload_conf()');
+	$node->wait_for('SELECT state FROM outbox.dispatchers WHERE database = current_database()', 'disabled', 'sending is off');
+	my $before = wake_ups();
+	$node->sql("DO \$\$ BEGIN FOR i IN 1 .. $n LOOP PERFORM outbox.stage('quiet.x'); COMMIT; END LOOP; END \$\$");
+	cmp_ok(wake_ups() - $before, '<', $n / 2, "$n commits do not wake the dispatcher each");
+	$node->sql('ALTER SYSTEM SET outbox.enabled = on; SELECT pg_reload_conf()');
+	ok($receiver->wait_for_requests($n, '/quiet'), 'all of it is sent when sending is on again');
+	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'quiet' AND state <> 'delivered'", 0, 'and settled');
+}
+
 is($node->dispatcher_pid, $dispatcher, 'all by one dispatcher');
 $node->stop;
 done_testing();
