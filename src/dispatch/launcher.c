@@ -9,7 +9,7 @@
  * every database that can be connected to; where the extension is missing
  * it leaves at once and is not started again until CREATE EXTENSION marks
  * its slot as wanted.  Template databases never get one, and nothing runs
- * before recovery has ended, so a standby is silent.
+ * before recovery has ended, so a standby is silent, or for pg_upgrade.
  *
  *		unknown --start--> started --ended--> waiting --delay over--> started
  *		   ^                  |
@@ -115,6 +115,10 @@ void
 outbox_register_launcher(void)
 {
 	BackgroundWorker worker;
+
+	/* pg_upgrade starts servers whose databases are nobody's to work on, least of all ours. */
+	if (IsBinaryUpgrade)
+		return;
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;

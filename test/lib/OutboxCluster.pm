@@ -26,7 +26,7 @@ use Time::HiRes qw(usleep time);
 sub create
 {
 	my ($class, $name, %options) = @_;
-	my $node = $class->new($name);
+	my $node = $class->new($name, %{ $options{cluster} || {} });
 	# UTF-8 whatever the locale of whoever runs the test.
 	my %init = %{ $options{init} || {} };
 	$init{extra} = [ '--encoding=UTF8', '--no-locale', @{ $init{extra} || [] } ];
@@ -277,6 +277,21 @@ sub explain_outbox
 		diag("$sql\n" . ($out // '') . ($error // ''));
 	}
 	return;
+}
+
+# What there is in the extension's tables, one line for each, and where its
+# sequences are: to be compared with a copy's.  Without where an outbox was
+# installed, which is another matter, and without the built-in handler, which
+# is everybody's own.
+sub outbox_contents
+{
+	my ($self, $database) = @_;
+	my $tables = $self->sql(q{SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c
+		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname <> 'installation'}, $database);
+	my $columns = q{to_jsonb(t) - '{home}'::text[]};
+	my $text = join "\n", map { "$_: " . $self->sql("SELECT count(*) || ' ' || coalesce(md5(string_agg(($columns)::text, ',' ORDER BY ($columns)::text)), '') FROM outbox.$_ t WHERE $columns ->> 'id' IS DISTINCT FROM '0'", $database) } split / /, $tables;
+	my $sequences = $self->sql(q{SELECT string_agg(sequencename || ' ' || coalesce(last_value, 0), ', ' ORDER BY sequencename) FROM pg_sequences WHERE schemaname = 'outbox'}, $database);
+	return ($text, $sequences);
 }
 
 # Everything the server logged so far.

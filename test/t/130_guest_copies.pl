@@ -66,18 +66,11 @@ WHERE c.relnamespace = 'outbox'::regnamespace AND a.attnum > 0 AND NOT a.attisdr
 	AND format_type(a.atttypid, NULL) ~ '^reg|^aclitem|^unknown|^"?sql_identifier|^abstime|^line$'}, 'prod'),
 	'', 'no column has a type that pg_upgrade refuses');
 
-# What there is, table by table; where an outbox was installed is another
-# matter, and the built-in handler is everybody's own.
+# Of which server ($node unless named).
 sub contents
 {
 	my ($database, $on) = @_;
-	$on //= $node;
-	my $tables = $on->sql(q{SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c
-		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r' AND c.relname <> 'installation'}, $database);
-	my $columns = q{to_jsonb(t) - '{home}'::text[]};
-	my $text = join "\n", map { "$_: " . $on->sql("SELECT count(*) || ' ' || coalesce(md5(string_agg(($columns)::text, ',' ORDER BY ($columns)::text)), '') FROM outbox.$_ t WHERE $columns ->> 'id' IS DISTINCT FROM '0'", $database) } split / /, $tables;
-	my $sequences = $on->sql(q{SELECT string_agg(sequencename || ' ' || coalesce(last_value, 0), ', ' ORDER BY sequencename) FROM pg_sequences WHERE schemaname = 'outbox'}, $database);
-	return ($text, $sequences);
+	return ($on // $node)->outbox_contents($database);
 }
 
 sub is_held
