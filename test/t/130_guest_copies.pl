@@ -174,6 +174,7 @@ is($node->sql('SELECT outbox.adopt()', 'whole'), 't', 'adopt() says that it was 
 $node->wait_for_states('dead 1, delivered 4, leased 1, pending 2, retrying 1', 'and what was pending is delivered, and what waited for its hook settled', 'whole');
 is($receiver->count('/push'), $sent + 2, 'each once');
 is($receiver->count('/hooked'), $hooked, 'the latter is not sent again');
+is($node->sql("SET ROLE worker; SELECT count(*) FROM outbox.claim('pull')", 'whole'), 0, 'who could consume can');
 is($node->sql('SELECT outbox.adopt()', 'whole'), 'f', 'a second adopt() has nothing to do');
 my ($highest, $new) = split /\|/, $node->sql("SELECT max(id), outbox.create_handler('new', '{n.*}', 'http://127.0.0.1:1/') FROM outbox.handler", 'whole');
 cmp_ok($new, '>', $highest, 'ids of handlers go on');
