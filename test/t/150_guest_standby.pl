@@ -88,6 +88,7 @@ my %refused = (
 	wait => "CALL outbox.wait('queue', '1 ms')",
 	grant_consumer => "SELECT outbox.grant_consumer('queue', 'pg_monitor')",
 	revoke_consumer => "SELECT outbox.revoke_consumer('queue', 'pg_monitor')",
+	(map { my $part = $_; map { ("${_}_$part" => "SELECT outbox.${_}_$part('pg_monitor')") } qw(grant revoke) } qw(producer operator monitor)),
 	accept => "SELECT outbox.accept('elsewhere', 'm')",
 	requeue => "SELECT outbox.requeue('$id')",
 	requeue_where => "SELECT outbox.requeue_where('one')",
