@@ -16,6 +16,7 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/pg_am.h"
 #include "commands/trigger.h"
 #include "executor/executor.h"
 #include "storage/bufmgr.h"
@@ -66,6 +67,18 @@ relation_changed(Datum arg, Oid relid)
 	upkeep.changed = true;
 }
 
+/* Other kinds of indexes keep a state between insertions that must not outlive the relation. */
+static bool
+can_be_kept(const ResultRelInfo *result)
+{
+	for (int i = 0; i < result->ri_NumIndices; i++)
+	{
+		if (result->ri_IndexRelationDescs[i]->rd_rel->relam != BTREE_AM_OID)
+			return false;
+	}
+	return true;
+}
+
 static void
 set_up_upkeep(Relation rel)
 {
@@ -91,7 +104,7 @@ set_up_upkeep(Relation rel)
 	for (int i = 0; i < upkeep.result->ri_NumIndices; i++)
 		upkeep.indexes[i] = RelationGetRelid(upkeep.result->ri_IndexRelationDescs[i]);
 	upkeep.nindexes = upkeep.result->ri_NumIndices;
-	upkeep.valid = !upkeep.changed;
+	upkeep.valid = !upkeep.changed && can_be_kept(upkeep.result);
 	MemoryContextSwitchTo(oldcontext);
 }
 
@@ -115,8 +128,7 @@ static void
 close_indexes(OutboxDeliveryTable *table)
 {
 	ResetPerTupleExprContext(table->estate);
-	for (int i = 0; i < table->result->ri_NumIndices; i++)
-		index_close(table->result->ri_IndexRelationDescs[i], RowExclusiveLock);
+	ExecCloseIndices(table->result);
 }
 
 void
