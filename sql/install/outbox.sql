@@ -2228,7 +2228,8 @@ LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id;
 COMMENT ON VIEW outbox.deliveries IS
 'Every delivery: one message for one handler, its state (pending, retrying, leased, delivered, dead, cancelled), attempts so far and of the present budget, when it is due (for a leased one: until when), and the outcome of the last attempt';
 
-CREATE VIEW outbox.dead_letters AS
+-- A barrier: a function in the reader's query must not see other payloads than these.
+CREATE VIEW outbox.dead_letters WITH (security_barrier) AS
 SELECT d.message_id, h.name AS handler, m.topic, d.code, d.http_status, d.error, d.attempts, m.staged_at, d.settled_at AS died_at,
 	m.payload, m.headers, m.key, m.tenant, m.correlation_id, d.handler_id
 FROM outbox.delivery d
