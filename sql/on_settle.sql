@@ -62,7 +62,7 @@ SELECT pg_temp.try('hooks.good(outbox.settlement)');
 REVOKE EXECUTE ON FUNCTION hooks.good FROM PUBLIC, regress_outbox_owner;
 SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
 -- A creator that is gone.
-UPDATE outbox.handler SET creator = 'regress_outbox_nobody' WHERE name = 'tried';
+UPDATE outbox.handler SET creator = 'regress_outbox_nobody', creator_oid = 1 WHERE name = 'tried';
 SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
 
 -- Rows of hand-overs and the type: who may what.

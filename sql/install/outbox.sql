@@ -101,7 +101,9 @@ CREATE TABLE outbox.handler (
 	name text NOT NULL,
 	topics text[] NOT NULL,
 	url text,
+	-- by its oid in the database that is home; the name is for other servers, and for people
 	creator text NOT NULL DEFAULT SESSION_USER,
+	creator_oid oid NOT NULL DEFAULT pg_catalog.to_regrole(pg_catalog.quote_ident(SESSION_USER)),
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	dropped_at timestamptz,
 	-- the installation it sends from; rows of a copy arrive in any order, and none may be sent before all are there
@@ -143,7 +145,7 @@ ALTER SEQUENCE outbox.handler_id OWNED BY outbox.handler.id;
 CREATE UNIQUE INDEX handler_name ON outbox.handler (name) WHERE dropped_at IS NULL;
 
 -- Handler 0 keeps what nobody takes when outbox.unrouted = dead.
-INSERT INTO outbox.handler (id, name, topics, creator) VALUES (0, '(unrouted)', '{}', 'outbox');
+INSERT INTO outbox.handler (id, name, topics, creator, creator_oid) VALUES (0, '(unrouted)', '{}', 'outbox', 0);
 
 CREATE TABLE outbox.handler_status (
 	handler_id int NOT NULL CONSTRAINT handler_status_pkey PRIMARY KEY,
@@ -670,6 +672,14 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._check_push_handler(outbox.handler) IS 'Internal: what outbox._check_handler() checks of a handler with a URL';
 
+-- The role that created a handler; NULL if it is gone, or in a copy, where the
+-- same oid may be another's.
+CREATE FUNCTION outbox._creator(h outbox.handler) RETURNS oid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT r.oid FROM pg_roles r WHERE r.oid = h.creator_oid AND h.home IS NOT DISTINCT FROM outbox._home()
+$$;
+COMMENT ON FUNCTION outbox._creator(outbox.handler) IS 'Internal: the role that created the handler; NULL if it is not a role of this database';
+
 -- A function that can be run with each settlement, and whose rights it then
 -- has: those of the handler's creator.  Never those of a superuser: a
 -- superuser's handler runs it as the role that owns the function.
@@ -691,7 +701,7 @@ BEGIN
 				HINT = 'Define it like this: CREATE FUNCTION my_schema.on_settle(s outbox.settlement) RETURNS void ... What it returns is ignored.';
 	END IF;
 
-	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.rolname = h.creator;
+	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = outbox._creator(h);
 	IF runner.rolsuper THEN
 		SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = proc.proowner;
 	END IF;
@@ -716,7 +726,7 @@ CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], hook text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
-	creator boolean := superuser OR coalesce(pg_has_role(caller, to_regrole(quote_ident(h.creator)), 'USAGE'), false);
+	creator boolean := superuser OR coalesce(pg_has_role(caller, outbox._creator(h), 'USAGE'), false);
 BEGIN
 	IF h.url IS NULL AND 'on_settle' = ANY (options) THEN
 		RAISE EXCEPTION 'option on_settle needs a handler with a URL'
@@ -752,6 +762,7 @@ CREATE FUNCTION outbox._store_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	UPDATE outbox.handler t SET
+		creator = coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox._creator(h)), h.creator),
 		name = h.name, topics = h.topics, url = h.url, ordered = h.ordered, on_dead = h.on_dead, on_settle = h.on_settle,
 		timeout = h.timeout, connect_timeout = h.connect_timeout, concurrency = h.concurrency,
 		rate_limit = h.rate_limit, rate_burst = h.rate_burst,
@@ -805,7 +816,8 @@ BEGIN
 		PERFORM outbox._check_topics(NULL);
 	END IF;
 	BEGIN
-		INSERT INTO outbox.handler (name, topics, creator) VALUES (given ->> 'name', '{}', caller) RETURNING * INTO h;
+		INSERT INTO outbox.handler (name, topics, creator, creator_oid)
+		SELECT given ->> 'name', '{}', r.rolname, r.oid FROM pg_roles r WHERE r.rolname = caller RETURNING * INTO h;
 	EXCEPTION WHEN unique_violation THEN
 		RAISE EXCEPTION 'handler "%" already exists', given ->> 'name'
 			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_handler(), or drop it first.';
@@ -2004,10 +2016,12 @@ BEGIN
 		INSERT INTO outbox.installation (system_identifier, database_oid)
 		SELECT c.system_identifier, d.oid FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
 		RETURNING id INTO new_home;
-		UPDATE outbox.handler h SET home = new_home;
 		-- The clock of the server they come from may be ahead.
 		PERFORM outbox._seed_ids();
 		-- Roles of another server are found by their names.  A row without a role stays for outbox.verify() to tell.
+		UPDATE outbox.handler h SET home = new_home,
+			creator_oid = CASE WHEN h.home = ANY (same_server) THEN h.creator_oid
+				ELSE coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = h.creator), 0) END;
 		UPDATE outbox.consumer c SET home = new_home,
 			role_oid = CASE WHEN c.home = ANY (same_server) THEN c.role_oid
 				ELSE coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = c.role), 0) END;
@@ -2124,6 +2138,16 @@ BEGIN
 		format('Functions that act with its rights fail. ALTER ROLE %I SUPERUSER, or give schema outbox and what is in it to a superuser.', r.rolname)
 	FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
 	WHERE n.nspname = 'outbox' AND NOT r.rolsuper
+	UNION ALL
+	SELECT 'creator that is no role', CASE WHEN h.on_settle IS NULL THEN 'info' ELSE 'error' END, 1, NULL, h.name,
+		format('Role %I is gone: the handler''s on_settle function cannot run, and only superusers can change what is the creator''s to change. Create the handler anew.', h.creator)
+	FROM outbox.handler h
+	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox._held() AND outbox._creator(h) IS NULL
+	UNION ALL
+	SELECT 'creator that was renamed', 'info', 1, NULL, h.name,
+		format('A dump would have its old name %L. Call outbox.alter_handler(%L).', h.creator, h.name)
+	FROM outbox.handler h JOIN pg_roles r ON r.oid = outbox._creator(h)
+	WHERE h.dropped_at IS NULL AND h.id <> 0 AND r.rolname <> h.creator
 	UNION ALL
 	SELECT 'consumer that is no role', 'warning', 1, NULL, h.name,
 		format('Nobody consumes by this grant. outbox.revoke_consumer(%L, %L) removes it; if the role is there again, outbox.grant_consumer(%1$L, %2$L).', h.name, c.role)

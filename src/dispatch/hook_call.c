@@ -22,7 +22,6 @@
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
@@ -115,9 +114,10 @@ find_function(const char *signature, HeapTuple *proc)
 static Oid
 choose_role(const OutboxHookCall *call, Oid function_owner)
 {
-	Oid			role = get_role_oid(call->creator, true);
+	Oid			role = call->creator_oid;
 
-	if (!OidIsValid(role))
+	/* Another role of that name is another role. */
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("role \"%s\", which created the handler, does not exist", call->creator)));

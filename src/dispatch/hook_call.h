@@ -24,7 +24,8 @@
 typedef struct OutboxHookCall
 {
 	const char *function;		/* as outbox.handler.on_settle says it */
-	const char *creator;		/* the role's name */
+	const char *creator;		/* what the role was called, for errors */
+	Oid			creator_oid;
 
 	/* the argument: the columns of type outbox.settlement */
 	Datum		values[OUTBOX_SETTLEMENT_COLUMNS];

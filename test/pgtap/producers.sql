@@ -24,9 +24,9 @@ SELECT set_eq($$ SELECT unnest(outbox._options()) UNION SELECT unnest('{name,top
 	$$ SELECT unnest(proargnames) FROM pg_proc WHERE oid = 'outbox.create_handler'::regproc $$, 'create_handler takes every option');
 SELECT set_eq($$ SELECT unnest(outbox._options()) UNION SELECT unnest('{name,new_name,topics,url,reset}'::text[]) $$,
 	$$ SELECT unnest(proargnames) FROM pg_proc WHERE oid = 'outbox.alter_handler'::regproc $$, 'alter_handler takes every option but ordered');
-SELECT set_eq($$ SELECT unnest(outbox._options()) EXCEPT SELECT unnest('{secret,authorization}'::text[]) UNION SELECT unnest('{id,name,topics,url,ordered,creator,created_at,dropped_at,home}'::text[]) $$,
+SELECT set_eq($$ SELECT unnest(outbox._options()) EXCEPT SELECT unnest('{secret,authorization}'::text[]) UNION SELECT unnest('{id,name,topics,url,ordered,creator,creator_oid,created_at,dropped_at,home}'::text[]) $$,
 	$$ SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.handler'::regclass AND attnum > 0 AND NOT attisdropped $$, 'every option has a column');
-SELECT is_empty($$ SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.handler'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('headers', 'dropped_at', 'home')
+SELECT is_empty($$ SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.handler'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('headers', 'dropped_at', 'home', 'creator_oid')
 	EXCEPT SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.handlers'::regclass $$, 'the view shows every column but headers and those that are internal');
 SELECT is_empty($$ SELECT unnest(outbox._push_options()) EXCEPT SELECT unnest(outbox._options()) $$, 'push options are options');
 

@@ -159,6 +159,20 @@ is(result('promoted'), 'dead: permission denied for function promoted', 'one who
 $node->sql('DROP OWNED BY other; DROP ROLE other');
 is(result('promoted'), 'dead: role "other", which created the handler, does not exist', 'one who is gone');
 
+# The creator is a role, not a name: one that is renamed stays it, and another that gets its name has no part in it.
+$node->sql('CREATE ROLE renamed; GRANT USAGE ON SCHEMA app TO renamed; GRANT ALL ON ALL TABLES IN SCHEMA app TO renamed; GRANT ALL ON ALL SEQUENCES IN SCHEMA app TO renamed; GRANT EXECUTE ON FUNCTION outbox.create_handler, outbox.alter_handler TO renamed');
+handler('named', "BEGIN INSERT INTO app.seen (handler, what) VALUES (s.handler, current_user); END", role => 'renamed');
+$node->sql('ALTER ROLE renamed RENAME TO second; CREATE ROLE renamed; GRANT USAGE ON SCHEMA app TO renamed; GRANT EXECUTE ON FUNCTION outbox.alter_handler TO renamed');
+is($node->sql("SELECT finding || ' ' || severity FROM outbox.verify() WHERE handler = 'named'"), 'creator that was renamed info', 'outbox.verify() tells of a renamed creator');
+is(result('named'), 'delivered', 'a creator who was renamed');
+is($node->sql("SELECT what FROM app.seen WHERE handler = 'named'"), 'second', 'still is the one');
+like($node->sql_error("SET ROLE renamed; SELECT outbox.alter_handler('named', on_settle => 'app.named(outbox.settlement)')"), qr/only role "renamed" can set/, 'one that has the name is not');
+$node->sql("SET ROLE second; SELECT outbox.alter_handler('named', on_settle => 'app.named(outbox.settlement)')");
+is($node->sql("SELECT creator FROM outbox.handlers WHERE name = 'named'"), 'second', 'a change of the handler brings the name up to date');
+$node->sql('DROP OWNED BY second; DROP ROLE second; CREATE ROLE second SUPERUSER');
+is(result('named'), 'dead: role "second", which created the handler, does not exist', 'nor one that has the name of a dropped one');
+is($node->sql("SELECT finding || ' ' || severity FROM outbox.verify() WHERE handler = 'named'"), 'creator that is no role error', 'which outbox.verify() tells');
+
 # A function by the same name in a schema that comes first is not the one.
 $node->sql(<<'SQL');
 CREATE SCHEMA evil;
