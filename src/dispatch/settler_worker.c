@@ -29,6 +29,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/session.h"
 #include "compat.h"
 #include "dispatch/failure.h"
 #include "dispatch/interrupt.h"
@@ -112,6 +113,8 @@ take_settings(void)
 	CommitTransactionCommand();
 	outbox_work_end();
 	outbox_pin_settling(LOCK_TIMEOUT);
+	/* Of triggers on the extension's tables only those that their owner made ENABLE ALWAYS fire. */
+	outbox_pin("session_replication_role", "replica");
 }
 
 static bool
@@ -159,9 +162,11 @@ settle(void)
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
 		PushActiveSnapshot(GetTransactionSnapshot());
+		outbox_act_as_owner();
 		outbox_settle_receipts(receipts, nreceipts, written, GetCurrentTimestamp());
 		PopActiveSnapshot();
 		CommitTransactionCommand();
+		outbox_act_as_worker();
 		outbox_failure_forget();
 	}
 	PG_CATCH();
