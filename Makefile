@@ -65,7 +65,7 @@ uninstall-http:
 UNIT_TESTS = $(patsubst %.c,%,$(sort $(wildcard test/unit/*_test.c)))
 include test/unit/unit.mk
 $(UNIT_TESTS): %: %.c test/unit/tap.h
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -L$(libdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
 
 # Modules that need a backend are tested through a library that test/t builds and loads.
 UNIT_MODULE = test/unit/server/outbox_unit$(DLSUFFIX)
@@ -88,7 +88,7 @@ FUZZ_RUN = -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/ -print_f
 FUZZ_POLICY = $(addprefix src/policy/,answer_headers.c batch_answer.c http_date.c outcome.c rules.c) src/format/printable.c
 build/fuzz/receiver_fuzz: test/unit/fuzz/receiver_fuzz.c $(FUZZ_POLICY)
 	$(MKDIR_P) build/fuzz
-	$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) -o $@ $^ -L$(pkglibdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
+	$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) -o $@ $^ -L$(pkglibdir) -L$(libdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
 build/fuzz/http1_fuzz: test/unit/fuzz/http1_fuzz.c test/unit/http1_record.h src/http/http1_parser.c src/http/http1_parser.h
 	$(MKDIR_P) build/fuzz
 	$(FUZZ_CC) -I$(srcdir)/src $(FUZZ_CFLAGS) -o $@ $(filter %.c,$^)

@@ -35,6 +35,7 @@ $ENV{PG_CONFIG} = $pg_config;
 $ENV{LC_ALL} = 'C.UTF-8';
 delete @ENV{ grep { /^PG(HOST|PORT|USER|DATABASE|SERVICE|PASSWORD|OPTIONS|DATA|APPNAME)/ } keys %ENV };
 $ENV{PG_TEST_TIMEOUT_DEFAULT} ||= 60;
+$ENV{PGCTLTIMEOUT} ||= 2 * $ENV{PG_TEST_TIMEOUT_DEFAULT};
 delete @ENV{qw(http_proxy https_proxy HTTP_PROXY HTTPS_PROXY all_proxy ALL_PROXY)};
 
 # The suites, in the order they run: the cheap ones first.
