@@ -362,16 +362,16 @@ outbox_order_meet(OutboxOrder *order, const char *text, const pg_uuid_t *id, Tim
 	OutboxOrderKey *key = find_or_make(order, text);
 	OutboxDelivery *last;
 
+	/* Whatever becomes of it now, a later probe must not start behind it. */
+	if (id_cmp(id, &key->floor) < 0)
+		lower_floor(key, id);
 	if (key->remembered && key->blocked && now < key->blocked_until && id_cmp(id, &key->head) > 0)
 	{
 		dlist_move_head(&remembered, &key->remembered_link);
 		return NULL;
 	}
 	if (dlist_is_empty(&key->members))
-	{
-		lower_floor(key, id);
 		return key;
-	}
 	key->more = true;
 	last = member(dlist_tail_node(&key->members));
 	if (id_cmp(id, &last->id) > 0)
@@ -433,8 +433,10 @@ outbox_order_start(OutboxOrderKey *key, pg_uuid_t *id)
 	if (!from_floor)
 	{
 		const OutboxDelivery *first = member(dlist_head_node(&key->members));
+		const OutboxDelivery *last = member(dlist_tail_node(&key->members));
 
-		if (id_cmp(&first->id, &key->floor) > 0)
+		/* Behind a late one nothing is known. */
+		if (id_cmp(&first->id, &key->floor) > 0 && id_cmp(&first->id, &last->id) <= 0)
 			key->floor = first->id;
 	}
 	*id = from_floor ? key->floor : member(dlist_tail_node(&key->members))->id;
@@ -674,8 +676,9 @@ outbox_order_unsettled(OutboxDelivery *delivery)
 	if (delivery->order_key == NULL)
 		return;
 	set_state(delivery, delivery->order_before);
-	/* By what it was to become.  With a member, the key needs no such mark. */
+	/* What the transaction made of it may have blocked the key, and been passed by a probe. */
 	delivery->order_key->blocked = false;
+	lower_floor(delivery->order_key, &delivery->id);
 }
 
 void
@@ -693,7 +696,12 @@ outbox_order_remove(OutboxDelivery *delivery)
 	delivery->order_key = NULL;
 
 	if (delivery->order_state == OUTBOX_ORDER_SETTLED)
+	{
 		release_next(key);
+		/* A row was met in the transaction that settled the last one, when the key had been probed. */
+		if (key->more && is_idle(key))
+			outbox_order_want(key);
+	}
 	else
 	{
 		/* It is still outstanding, as far as is known. */

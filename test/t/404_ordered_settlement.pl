@@ -163,6 +163,27 @@ my $steps = check_order({ map { my $k = $_; ("k$k", [ map { $k + 1 + 20 * $_ } 0
 is($steps->{again}, 40, 'the first of each twice more');
 is($receiver->most_of_a_key('/range'), 1, 'one at a time');
 
+# --- One is requeued that goes before those that are left, and is read by the
+# very transaction that settles the last one known of its key.
+$node->sql("ALTER SYSTEM SET outbox.settle_interval = '600ms'");
+$node->reload;
+handler('late', max_attempts => 1);
+$receiver->on('/late', { status => 500 });
+my ($late) = stage_key('late', 'k', 1);
+wait_for_handler('late', 'dead 1');
+keep_busy();
+$receiver->on('/late', { status => 200 });
+stage_key('late', 'k', 2);
+$receiver->wait_for_requests(2, '/late');
+# The answer is in, and waits until the dispatcher finds both at once.
+$node->wait_for('SELECT in_flight FROM outbox.dispatchers', 1, 'it was answered');
+kill 'STOP', $dispatcher;
+$node->sql("SELECT outbox.requeue('$late')");
+usleep(700_000);
+kill 'CONT', $dispatcher;
+wait_for_handler('late', 'delivered 2', 'the requeued one is not forgotten');
+stop_busy();
+
 # --- Settlements fail again and again while keys are under way: nothing is
 # lost, sent twice at a time or out of order.
 $receiver->forget;
