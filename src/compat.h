@@ -107,6 +107,17 @@ outbox_wal_end(void)
 	return insert;
 }
 
+/* The end of the WAL that is safe on this server. */
+static inline XLogRecPtr
+outbox_wal_flushed(void)
+{
+#if PG_VERSION_NUM >= 150000
+	return GetFlushRecPtr(NULL);
+#else
+	return GetFlushRecPtr();
+#endif
+}
+
 /* PostgreSQL 18 lets an index scan report into instrumentation. */
 static inline IndexScanDesc
 outbox_index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nkeys)

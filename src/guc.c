@@ -65,7 +65,6 @@ static const struct config_enum_entry synchronous_commit_options[] = {
 	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
 	{"remote_write", SYNCHRONOUS_COMMIT_REMOTE_WRITE, false},
 	{"on", SYNCHRONOUS_COMMIT_ON, false},
-	{"remote_apply", SYNCHRONOUS_COMMIT_REMOTE_APPLY, false},
 	{NULL, 0, false}
 };
 
@@ -112,8 +111,9 @@ define_server_settings(void)
 							NULL, &outbox_settle_interval, 50, 0, 10000,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.settle_synchronous_commit",
-							 "synchronous_commit of the transactions that settle deliveries.",
-							 NULL, &outbox_settle_synchronous_commit,
+							 "How safe a settlement is before its answer no longer counts as unsettled.",
+							 "off and local are as in synchronous_commit; with remote_write and on it counts until a synchronous standby has it, but nothing waits.",
+							 &outbox_settle_synchronous_commit,
 							 SYNCHRONOUS_COMMIT_LOCAL_FLUSH, synchronous_commit_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("outbox.settler",

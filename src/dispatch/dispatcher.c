@@ -32,6 +32,7 @@
 
 #include "common/session.h"
 #include "compat.h"
+#include "dispatch/confirm.h"
 #include "dispatch/dispatcher.h"
 #include "dispatch/doorbell.h"
 #include "dispatch/failure.h"
@@ -465,6 +466,7 @@ sleep_time(TimestampTz now)
 		until = earlier(until, outbox_send_in_flight() == 0 ? now :
 						outbox_outcomes_oldest() + outbox_settle_interval * 1000L);
 	until = earlier(until, outbox_lane_status_next());
+	until = earlier(until, outbox_confirm_next());
 	if (work_paused_until > now && until != DT_NOEND)
 		until = Max(until, work_paused_until);
 	if (grace_ends != 0)
@@ -510,9 +512,6 @@ start_leaving(TimestampTz now)
 	grace_ends = now + GRACE_US;
 	outbox_hook_leave();
 	outbox_settler_leave();
-	/* What is still to be settled must not wait for a standby. */
-	if (outbox_settle_synchronous_commit > SYNCHRONOUS_COMMIT_LOCAL_FLUSH)
-		outbox_pin("synchronous_commit", "local");
 
 	if (outbox_slot_is_barred())
 		outbox_slot_leave(OUTBOX_DISPATCHER_BARRED, NULL);
@@ -605,6 +604,7 @@ main_loop(void)
 		outbox_settler_attend(now, now >= work_paused_until);
 		begin = now;
 		do_maintenance(now);
+		outbox_confirm_look(now);
 		outbox_lanes_fire_timers(now);
 		visit_ready_lanes(now, true);
 		do_database_work(now);

@@ -25,6 +25,7 @@
 
 #include "common/session.h"
 #include "compat.h"
+#include "dispatch/confirm.h"
 #include "dispatch/hook.h"
 #include "dispatch/hook_slot.h"
 #include "dispatch/hook_worker.h"
@@ -155,7 +156,7 @@ outbox_hook_ended(OutboxLane *lane, int n)
 		return;
 	n = Min(n, lane->handed_over);
 	lane->handed_over -= n;
-	lane->unsettled -= n;
+	outbox_confirm_settled(lane, n);
 	outbox_lane_ready(lane);
 }
 

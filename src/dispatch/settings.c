@@ -78,31 +78,14 @@ outbox_pin_settings(void)
 		outbox_pin(pinned[i].name, pinned[i].value);
 }
 
-static const char *
-settle_synchronous_commit_name(void)
-{
-	switch (outbox_settle_synchronous_commit)
-	{
-		case SYNCHRONOUS_COMMIT_OFF:
-			return "off";
-		case SYNCHRONOUS_COMMIT_LOCAL_FLUSH:
-			return "local";
-		case SYNCHRONOUS_COMMIT_REMOTE_WRITE:
-			return "remote_write";
-		case SYNCHRONOUS_COMMIT_REMOTE_APPLY:
-			return "remote_apply";
-		default:
-			return "on";
-	}
-}
-
 void
 outbox_pin_settling(const char *lock_timeout)
 {
 	outbox_pin_settings();
 	outbox_pin("lock_timeout", lock_timeout);
 	outbox_pin("client_encoding", "UTF8");
-	outbox_pin("synchronous_commit", settle_synchronous_commit_name());
+	/* Nobody waits for a standby; whoever wants one to have it counts what it has not (dispatch/confirm.h). */
+	outbox_pin("synchronous_commit", outbox_settle_synchronous_commit == SYNCHRONOUS_COMMIT_OFF ? "off" : "local");
 }
 
 /* Names of our settings that were set for the database or the role at some time. */

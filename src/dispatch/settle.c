@@ -34,6 +34,7 @@
 #include "common/attempt_log.h"
 #include "common/session.h"
 #include "compat.h"
+#include "dispatch/confirm.h"
 #include "dispatch/hook.h"
 #include "dispatch/order.h"
 #include "dispatch/settle.h"
@@ -525,7 +526,7 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 	if (is_handed_over(delivery))
 		outbox_hook_handed_over(lane);
 	else
-		lane->unsettled--;
+		outbox_confirm_settled(lane, 1);
 	outbox_delivery_free(delivery);
 	if (due_at != DT_NOEND)
 		outbox_lane_expect(lane, due_at, &id, now);
@@ -537,9 +538,8 @@ outbox_outcome_written(OutboxDelivery *delivery, TimestampTz now)
 {
 	OutboxLane *lane = delivery->lane;
 
-	lane->unsettled--;
+	outbox_confirm_settled(lane, 1);
 	outbox_delivery_free(delivery);
-	outbox_lane_ready(lane);
 }
 
 void

@@ -108,13 +108,14 @@ static void
 take_settings(void)
 {
 	outbox_work_begin();
+	outbox_pin_settings();
 	StartTransactionCommand();
 	outbox_apply_database_settings();
-	CommitTransactionCommand();
-	outbox_work_end();
 	outbox_pin_settling(LOCK_TIMEOUT);
 	/* Of triggers on the extension's tables only those that their owner made ENABLE ALWAYS fire. */
 	outbox_pin("session_replication_role", "replica");
+	CommitTransactionCommand();
+	outbox_work_end();
 }
 
 static bool
