@@ -62,6 +62,7 @@ typedef struct RangeEntry
 static range_hash *ranges = NULL;
 
 static bool note_handlers = false;
+static bool note_routes = false;	/* only together with note_handlers */
 static bool note_launcher = false;
 static bool note_rescan = false;
 
@@ -155,6 +156,13 @@ outbox_doorbell_changed(int32 handler_id)
 
 void
 outbox_doorbell_note_handlers(void)
+{
+	if (outbox_my_database() != NULL)
+		note_handlers = note_routes = true;
+}
+
+void
+outbox_doorbell_note_status(void)
 {
 	if (outbox_my_database() != NULL)
 		note_handlers = true;
@@ -293,6 +301,7 @@ forget_notes(void)
 	nnotes = 0;
 	nexact = 0;
 	note_handlers = false;
+	note_routes = false;
 	note_launcher = false;
 	note_rescan = false;
 }
@@ -320,6 +329,8 @@ outbox_doorbell_at_commit(void)
 	{
 		int			left = ring_pull_handlers();
 
+		if (note_routes)
+			pg_atomic_fetch_add_u32(&db->route_generation, 1);
 		if (note_handlers)
 		{
 			pg_atomic_fetch_add_u32(&db->handler_generation, 1);

@@ -33,8 +33,11 @@ extern void outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
 /* Has this transaction noted that outstanding deliveries of the handler changed? */
 extern bool outbox_doorbell_changed(int32 handler_id);
 
-/* A handler, its status or the installation changed. */
+/* A handler changed: where messages go, and everything else that is known of it. */
 extern void outbox_doorbell_note_handlers(void);
+
+/* A handler's status, its secrets, its consumers or the installation changed: routes are as they were. */
+extern void outbox_doorbell_note_status(void);
 
 /* Has this transaction noted such a change?  Then what is cached of handlers may differ from what it sees. */
 extern bool outbox_doorbell_handlers_noted(void);

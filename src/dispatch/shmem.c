@@ -61,12 +61,13 @@ init_database_slot(OutboxDatabase *db)
 	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
 		db->hooks[i].procno = -1;
 	pg_atomic_init_u32(&db->handler_generation, 1);
+	pg_atomic_init_u32(&db->route_generation, 1);
 	pg_atomic_init_u32(&db->ids_seeded, 0);
 }
 
 /*
  * Hand a slot over to a database, or to nobody.  Caller holds the lock
- * exclusively.  The generation goes on, so that nobody who remembers one
+ * exclusively.  The generations go on, so that nobody who remembers one
  * takes an old answer for a new one.
  */
 static void
@@ -91,6 +92,7 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	SpinLockRelease(&db->mutex);
 	pg_atomic_write_u32(&db->ids_seeded, 0);
 	pg_atomic_fetch_add_u32(&db->handler_generation, 1);
+	pg_atomic_fetch_add_u32(&db->route_generation, 1);
 }
 
 static void

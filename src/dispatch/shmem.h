@@ -118,6 +118,9 @@ typedef struct OutboxDatabase
 	/* Bumped at commit by whoever changed a handler, its status or the installation. */
 	pg_atomic_uint32 handler_generation;
 
+	/* The same, but only where routes may have changed, which every session that stages reads. */
+	pg_atomic_uint32 route_generation;
+
 	/* Set once the id generator has seen this database's highest message id. */
 	pg_atomic_uint32 ids_seeded;
 } OutboxDatabase;

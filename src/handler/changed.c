@@ -47,6 +47,6 @@ Datum
 outbox_sql_status_changed(PG_FUNCTION_ARGS)
 {
 	check_called_as_trigger(fcinfo);
-	outbox_doorbell_note_handlers();
+	outbox_doorbell_note_status();
 	return PointerGetDatum(NULL);
 }

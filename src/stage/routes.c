@@ -133,7 +133,7 @@ current_generation(void)
 {
 	OutboxDatabase *db = outbox_my_database();
 
-	return db ? pg_atomic_read_u32(&db->handler_generation) : 0;
+	return db ? pg_atomic_read_u32(&db->route_generation) : 0;
 }
 
 static void

@@ -6,7 +6,7 @@
  * Promises: the answer is what had committed, plus what this transaction
  * itself did, when the call was made, whatever the isolation level and age
  * of the caller's snapshot.  A changed handler invalidates the cache through
- * a relcache message and through the shared handler generation.
+ * a relcache message and through the shared route generation.
  *
  * Called by backends that stage, outside any parallel worker.
  *

@@ -236,7 +236,7 @@ sub live
 sub complaints
 {
 	my $mark = shift;
-	return join "\n", grep { /\] outbox (launcher|dispatcher|hook worker) (?!LOG|DEBUG|DETAIL|HINT|CONTEXT|STATEMENT|LOCATION)[A-Z]+:/ } split /\n/, slurp_file($node->logfile, $mark);
+	return join "\n", grep { /\] outbox (launcher|dispatcher|hook worker|settler) (?!LOG|DEBUG|DETAIL|HINT|CONTEXT|STATEMENT|LOCATION)[A-Z]+:/ } split /\n/, slurp_file($node->logfile, $mark);
 }
 
 $ENV{PGOPTIONS} = "$spared $quiet";

@@ -7,6 +7,7 @@ use warnings;
 use HttpReceiver;
 use OutboxCluster;
 use PostgreSQL::Test::Utils;
+use PsqlSession;
 use Test::More;
 use Time::HiRes qw(time);
 
@@ -155,6 +156,21 @@ $node->stage('many.77');
 ok($receiver->wait_for_requests(1, '/other'), 'and is used as it is now');
 note(sprintf 'after %.3f s; memory of the dispatcher in kB: %d', time - $begin, proc($pid, 'smaps_rollup', 'Anonymous')) if -r "/proc/$pid/smaps_rollup";
 is($node->dispatcher_pid, $pid, 'by the same dispatcher as before');
+
+# What changes no route makes no session read them all again.
+my $session = PsqlSession->new($node, 'postgres');
+my $reads = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relid = 'outbox.handler'::regclass";
+$session->run("BEGIN; SELECT outbox.stage('many.1')");
+is($session->run($reads), 1, 'a session that stages reads the handlers');
+$node->sql("SELECT outbox.pause_handler('many_5', 'a while'), outbox.resume_handler('many_5'), outbox.rotate_secret('many_5')");
+$session->run("SELECT outbox.stage('many.1')");
+is($session->run($reads), 1, 'not again when one was paused or has a new secret');
+$node->sql("SELECT outbox.alter_handler('many_5', topics => '{many.1}')");
+my $id = $session->run("SELECT outbox.stage('many.1')");
+is($session->run($reads), 2, 'but when one takes other topics');
+$session->run('COMMIT');
+$node->wait_for("SELECT string_agg(handler || ' ' || state, ', ' ORDER BY handler) FROM outbox.deliveries WHERE message_id = '$id'", 'many_1 delivered, many_5 delivered', 'and both get the message');
+$session->close;
 
 unlike($node->log_text, qr/PANIC|TRAP|terminated by signal|gives up/, 'no process has ended of any of it');
 $node->stop;
