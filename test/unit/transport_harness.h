@@ -76,11 +76,11 @@ turn(int most_ms)
 	timed_drive(transport->drive);
 }
 
-/* Loop until n more exchanges are done, or for twenty seconds.  Returns how many were. */
+/* Loop until n more exchanges are done, or for two minutes.  Returns how many were. */
 static inline int
 run(int n)
 {
-	int64_t		end = now_ms() + 20000;
+	int64_t		end = now_ms() + 120000;
 	int			ndone = 0;
 
 	for (;;)
