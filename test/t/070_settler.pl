@@ -152,8 +152,20 @@ $node->wait_for_dispatcher('postgres', $dispatcher);
 load_with_settler('another dispatcher');
 check('another dispatcher');
 
-$node->sql('CREATE DATABASE other');
-$node->sql('CREATE EXTENSION outbox', 'other');
+# --- what the owner has put into his tables runs with his rights
+$node->sql('CREATE DATABASE other; CREATE ROLE dba SUPERUSER');
+$node->sql(<<'SQL', 'other');
+SET ROLE dba;
+SET client_min_messages = warning;
+CREATE EXTENSION outbox;
+CREATE FUNCTION tell(smallint) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$
+BEGIN
+	-- Of the workers, which have no application name.
+	IF current_user <> 'dba' AND current_setting('application_name') = '' THEN RAISE LOG 'index of delivery ran as %', current_user; END IF;
+	RETURN true;
+END $$;
+CREATE INDEX ON outbox.delivery (tell(state));
+SQL
 $node->handler('load', ['load.*'], $receiver->url('/other'), concurrency => 50, database => 'other');
 load_messages(6000, 'other');
 $node->wait_for("$settlers AND datname = 'other'", 1, 'another database has a settler of its own', 'other');
@@ -163,6 +175,7 @@ $node->sql('DROP DATABASE copy');
 $node->sql('DROP DATABASE other');
 cmp_ok(time - $begin, '<', 30, 'it does not keep anybody from copying and dropping the database');
 is($node->sql("$settlers AND datname = 'other'"), 0, 'and is gone');
+unlike($node->log_text, qr/index of delivery ran as/, 'it has written with the rights of the owner');
 
 # --- kill -9: the server starts again, and duplicates are bounded
 load_with_settler('kill');
