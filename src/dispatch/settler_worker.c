@@ -71,14 +71,19 @@ leave_slot(int code, Datum arg)
 static bool
 enter_slot(Oid dboid)
 {
+	bool		is_its;
+
 	database = outbox_find_database(dboid);
 	if (database == NULL)
 		return false;
-	SpinLockAcquire(&database->mutex);
-	database->settler_pid = MyProcPid;
-	SpinLockRelease(&database->mutex);
 	before_shmem_exit(leave_slot, (Datum) 0);
-	return true;
+	SpinLockAcquire(&database->mutex);
+	/* It may have been given to another database since it was found. */
+	is_its = (database->dboid == dboid);
+	if (is_its)
+		database->settler_pid = MyProcPid;
+	SpinLockRelease(&database->mutex);
+	return is_its;
 }
 
 /* False if the dispatcher is gone already. */

@@ -82,6 +82,8 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	db->state = OUTBOX_DISPATCHER_STOPPED;
 	db->since = now;
 	db->in_flight = 0;
+	/* One that is still about leaves nothing behind: it clears only its own entry. */
+	db->settler_pid = 0;
 	db->last_error[0] = '\0';
 	memset(db->barred_by, 0, sizeof(db->barred_by));
 	db->wanted = false;
