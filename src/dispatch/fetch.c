@@ -498,6 +498,7 @@ read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
 	outbox_outstanding_rescan(reader.scan, &reader.start, lane->handler_id, at, *after);
 	while (index_getnext_tid(reader.scan, ForwardScanDirection) != NULL)
 	{
+		OutboxDelivery *known;
 		OutboxKey	key;
 
 		outbox_outstanding_key(reader.scan, &key);
@@ -513,9 +514,12 @@ read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
 
 		*at = key;
 		*after = true;
-		if (outbox_delivery_find(&key.id, lane->handler_id) == NULL &&
-			index_fetch_heap(reader.scan, reader.slot))
+		known = outbox_delivery_find(&key.id, lane->handler_id);
+		if (known == NULL && index_fetch_heap(reader.scan, reader.slot))
 			see_row(lane, &key, bounds, now);
+		/* Its receipt may be written and it may be replayed, before the settler has answered. */
+		else if (known != NULL && known->with_settler && index_fetch_heap(reader.scan, reader.slot))
+			known->found_due_at = key.due_at;
 	}
 	return READ_DONE;
 }

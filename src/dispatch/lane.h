@@ -87,6 +87,7 @@ typedef struct OutboxDelivery
 	bool		settle_here;	/* the settler could not settle it */
 	TimestampTz settle_after;	/* somebody holds the row: not before this */
 	bool		obsolete;		/* the row was no longer what was read */
+	bool		with_settler;
 	TimestampTz found_due_at;	/* of the row after all this; DT_NOEND: it is settled */
 
 	/* on ordered lanes */

@@ -104,6 +104,7 @@ static dlist_head *
 start_waiting(OutboxDelivery *delivery)
 {
 	delivery->is_plain = is_plain(delivery);
+	delivery->with_settler = false;
 	nwaiting++;
 	if (delivery->is_plain)
 		nplain++;
@@ -188,6 +189,9 @@ outbox_outcomes_take_plain(dlist_head *to, int max)
 		OutboxDelivery *delivery = dlist_head_element(OutboxDelivery, link, &plain);
 
 		stop_waiting(delivery);
+		delivery->with_settler = true;
+		/* Unless it is met again meanwhile. */
+		delivery->found_due_at = DT_NOEND;
 		dlist_push_tail(to, &delivery->link);
 	}
 	return n;
@@ -536,10 +540,7 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 void
 outbox_outcome_written(OutboxDelivery *delivery, TimestampTz now)
 {
-	OutboxLane *lane = delivery->lane;
-
-	outbox_confirm_settled(lane, 1);
-	outbox_delivery_free(delivery);
+	finish_one(delivery, now);
 }
 
 void

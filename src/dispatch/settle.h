@@ -52,7 +52,11 @@ extern int	outbox_outcomes_take_plain(dlist_head *to, int max);
 /* What was taken waits again, ahead of all others. */
 extern void outbox_outcomes_give_back(dlist_head *from);
 
-/* The settler has written the receipt of one that was taken, durably: tell its lane, free it. */
+/*
+ * The settler has written the receipt of one that was taken, durably: tell
+ * its lane, free it.  If a reader has met it outstanding meanwhile, it is
+ * expected again.
+ */
 extern void outbox_outcome_written(OutboxDelivery *delivery, TimestampTz now);
 
 /*
