@@ -145,12 +145,23 @@ add_queue(shm_toc *toc, uint64 key, Size size)
 	return queue;
 }
 
+/*
+ * Room for all unanswered messages of a size.  A reader says only now and
+ * then that it has read: until then a quarter of the queue and a message may
+ * still be taken up by what has been answered already.
+ */
+static Size
+queue_size(Size message)
+{
+	return 2 * OUTBOX_MAX_RECEIPT_MESSAGES * MAXALIGN(message + 2 * MAXIMUM_ALIGNOF) + BLCKSZ;
+}
+
 /* The segment with its two queues, big enough that nobody ever has to wait for room. */
 static void
 create_queues(void)
 {
-	Size		to_size = OUTBOX_MAX_RECEIPT_MESSAGES * MAXALIGN(sizeof(OutboxReceipts) + 2 * MAXIMUM_ALIGNOF) + BLCKSZ;
-	Size		from_size = OUTBOX_MAX_RECEIPT_MESSAGES * MAXALIGN(sizeof(OutboxReceiptFates) + 2 * MAXIMUM_ALIGNOF) + BLCKSZ;
+	Size		to_size = queue_size(sizeof(OutboxReceipts));
+	Size		from_size = queue_size(sizeof(OutboxReceiptFates));
 	shm_toc_estimator estimator;
 	shm_toc    *toc;
 	shm_mq	   *queue;
@@ -389,6 +400,9 @@ void
 outbox_settler_leave(void)
 {
 	leaving = true;
+	/* It may be waiting for what the dispatcher has no time for, and ends with what it is at. */
+	if (handle != NULL)
+		TerminateBackgroundWorker(handle);
 }
 
 bool

@@ -36,7 +36,7 @@ extern int	outbox_settler_outstanding(void);
 /* When outbox_settler_attend() has something to do although nobody rings; DT_NOEND: never. */
 extern TimestampTz outbox_settler_next(void);
 
-/* The dispatcher is about to leave: start no other one, and take back what is not answered in time. */
+/* The dispatcher is about to leave: start no other one, and have this one end; what it leaves undone is taken back. */
 extern void outbox_settler_leave(void);
 
 /* True once no settler of this dispatcher is running. */
