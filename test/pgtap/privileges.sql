@@ -50,7 +50,11 @@ SELECT CASE d.classid
 		(SELECT nspname FROM pg_namespace WHERE d.classid = 'pg_namespace'::regclass AND oid = d.objid))::text AS object,
 	d.objid
 FROM pg_depend d
-WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox');
+WHERE d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'outbox')
+	-- Since PostgreSQL 17 the types that come along with relations and types are members as well.
+	AND NOT EXISTS (
+		SELECT FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid
+		WHERE d.classid = 'pg_type'::regclass AND t.oid = d.objid AND (t.typcategory = 'A' OR c.relkind <> 'c'));
 SELECT set_eq('SELECT kind, object FROM member', 'SELECT kind, object FROM cell', 'the table has every object of the extension');
 
 -- The parts, as a DBA would give them out.
