@@ -601,7 +601,6 @@ main_loop(void)
 			break;
 
 		empty_doorbell(now);
-		outbox_settler_attend(now, now >= work_paused_until);
 		begin = now;
 		do_maintenance(now);
 		outbox_confirm_look(now);
@@ -610,6 +609,8 @@ main_loop(void)
 		do_database_work(now);
 		now = GetCurrentTimestamp();
 		visit_ready_lanes(now, false);
+		/* Now that as much is out as can be. */
+		outbox_settler_attend(now, now >= work_paused_until, outbox_send_deliveries_out());
 		outbox_send_drive(now - begin > LONG_ABSENCE_US);
 
 		/* After the database work: what that has handed over may need another worker. */

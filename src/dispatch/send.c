@@ -48,6 +48,7 @@ typedef struct Outgoing
 
 static const HttpTransport *transport = NULL;
 static MemoryContext requests_context = NULL;
+static int	deliveries_out = 0;
 
 static HttpTransportOptions
 transport_options(void)
@@ -127,6 +128,12 @@ int
 outbox_send_in_flight(void)
 {
 	return transport->in_flight();
+}
+
+int
+outbox_send_deliveries_out(void)
+{
+	return deliveries_out;
 }
 
 /*
@@ -308,7 +315,10 @@ send_request(Outgoing *request, TimestampTz now)
 	if (try_write_request(request, request->deliveries, request->n) == NULL)
 	{
 		if (transport->submit(&request->exchange))
+		{
+			deliveries_out += request->n;
 			return true;
+		}
 		take_back(request);
 		return false;
 	}
@@ -529,6 +539,7 @@ finish_request(Outgoing *request, TimestampTz now)
 {
 	OutboxLane *lane = request->lane;
 
+	deliveries_out -= request->n;
 	if (request->exchange.failure == HTTP_NOT_SENT)
 	{
 		transport->release(&request->exchange);

@@ -32,6 +32,9 @@ extern int	outbox_send_fd(void);
 extern long outbox_send_timeout(void);
 extern int	outbox_send_in_flight(void);
 
+/* How many deliveries are out: more than requests, where these are batches. */
+extern int	outbox_send_deliveries_out(void);
+
 /* A handler configuration is no longer current: free it when its last request has ended. */
 extern void outbox_send_retire(OutboxHandler *handler);
 

@@ -32,6 +32,9 @@
 /* So many plain successes waiting at once show that a second process pays. */
 #define START_AT 1000
 
+/* On two processors, only while so many deliveries are out. */
+#define ENOUGH_OUT 32
+
 /* While the settler is busy it is given no fewer at a time. */
 #define GIVE_AT 64
 
@@ -336,22 +339,26 @@ give(TimestampTz now)
 	return true;
 }
 
-/* A second process is of use only where it has a processor to itself. */
+/*
+ * A second process is of use only where it has a processor to itself.  Of two
+ * processors it may take the receiver's, so that answers come later: that
+ * does no harm while enough others are out.
+ */
 static bool
-have_processors(void)
+does_pay(int out)
 {
 	static long processors = 0;
 
 	if (processors == 0)
 		processors = sysconf(_SC_NPROCESSORS_ONLN);
-	return processors > 1;
+	return processors > 2 || (processors == 2 && out >= ENOUGH_OUT);
 }
 
 static bool
 may_start(TimestampTz now)
 {
 	return !leaving && outbox_settler && handle == NULL && now >= next_start &&
-		outbox_outcomes_plain() >= START_AT && have_processors();
+		outbox_outcomes_plain() >= START_AT;
 }
 
 /* The last one has ended: there may be another. */
@@ -373,8 +380,9 @@ is_over(TimestampTz now)
 }
 
 void
-outbox_settler_attend(TimestampTz now, bool allowed)
+outbox_settler_attend(TimestampTz now, bool allowed, int out)
 {
+	allowed = allowed && does_pay(out);
 	note_end();
 	if (segment == NULL)
 	{

@@ -26,9 +26,9 @@ extern void outbox_settler_init(void);
 /*
  * Once per iteration, outside of transactions: take what the settler has
  * answered, give it what waits, start one or let it go.  Nothing is given
- * while allowed is false.  Raises only for want of memory.
+ * while allowed is false; out is how many deliveries are out.  Raises only for want of memory.
  */
-extern void outbox_settler_attend(TimestampTz now, bool allowed);
+extern void outbox_settler_attend(TimestampTz now, bool allowed, int out);
 
 /* How many outcomes are with the settler. */
 extern int	outbox_settler_outstanding(void);

@@ -12,6 +12,7 @@ use warnings;
 use Exporter 'import';
 use File::Basename qw(dirname);
 use OutboxCluster;
+use PsqlSession;
 use Test::More ();
 use Time::HiRes qw(usleep time);
 
@@ -136,17 +137,20 @@ sub drain
 	enable($node, 'on');
 	my $end = time + 900;
 	my $idle = 0;
+	# One session all along: to start psql each time costs as much as hundreds of deliveries.
+	my $session = PsqlSession->new($node);
 	# The dispatcher says cheaply whether it is idle.  Asking the table each
 	# time would take a processor from it: while an old snapshot is held, that
 	# goes through every settled delivery.
 	while (1)
 	{
-		$idle = $node->sql("SELECT in_flight FROM outbox.dispatchers WHERE database = 'postgres'") == 0 ? $idle + 1 : 0;
-		last if $idle >= 5 && $node->sql("SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3 $which)") eq 't';
+		$idle = $session->run("SELECT in_flight FROM outbox.dispatchers WHERE database = 'postgres'") == 0 ? $idle + 1 : 0;
+		last if $idle >= 5 && $session->run("SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3 $which)") eq 't';
 		$idle = 0 if $idle >= 5;
 		die "the backlog did not drain\n" if time > $end;
 		usleep(50_000);
 	}
+	$session->close;
 	return $before;
 }
 
