@@ -674,11 +674,12 @@ COMMENT ON FUNCTION outbox._check_push_handler(outbox.handler) IS 'Internal: wha
 
 -- The role that created a handler; NULL if it is gone, or in a copy, where the
 -- same oid may be another's.
-CREATE FUNCTION outbox._creator(h outbox.handler) RETURNS oid
+-- It is not given the whole row: the server may log what it is given.
+CREATE FUNCTION outbox._creator(creator_oid oid, home uuid) RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-	SELECT r.oid FROM pg_roles r WHERE r.oid = h.creator_oid AND h.home IS NOT DISTINCT FROM outbox._home()
+	SELECT r.oid FROM pg_roles r WHERE r.oid = _creator.creator_oid AND _creator.home IS NOT DISTINCT FROM outbox._home()
 $$;
-COMMENT ON FUNCTION outbox._creator(outbox.handler) IS 'Internal: the role that created the handler; NULL if it is not a role of this database';
+COMMENT ON FUNCTION outbox._creator(oid, uuid) IS 'Internal: the role that created a handler, from its columns of these names; NULL if it is not a role of this database';
 
 -- A function that can be run with each settlement, and whose rights it then
 -- has: those of the handler's creator.  Never those of a superuser: a
@@ -701,7 +702,7 @@ BEGIN
 				HINT = 'Define it like this: CREATE FUNCTION my_schema.on_settle(s outbox.settlement) RETURNS void ... What it returns is ignored.';
 	END IF;
 
-	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = outbox._creator(h);
+	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = outbox._creator(h.creator_oid, h.home);
 	IF runner.rolsuper THEN
 		SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = proc.proowner;
 	END IF;
@@ -726,7 +727,7 @@ CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], hook text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
-	creator boolean := superuser OR coalesce(pg_has_role(caller, outbox._creator(h), 'USAGE'), false);
+	creator boolean := superuser OR coalesce(pg_has_role(caller, outbox._creator(h.creator_oid, h.home), 'USAGE'), false);
 BEGIN
 	IF h.url IS NULL AND 'on_settle' = ANY (options) THEN
 		RAISE EXCEPTION 'option on_settle needs a handler with a URL'
@@ -762,7 +763,7 @@ CREATE FUNCTION outbox._store_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	UPDATE outbox.handler t SET
-		creator = coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox._creator(h)), h.creator),
+		creator = coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox._creator(h.creator_oid, h.home)), h.creator),
 		name = h.name, topics = h.topics, url = h.url, ordered = h.ordered, on_dead = h.on_dead, on_settle = h.on_settle,
 		timeout = h.timeout, connect_timeout = h.connect_timeout, concurrency = h.concurrency,
 		rate_limit = h.rate_limit, rate_burst = h.rate_burst,
@@ -2142,11 +2143,11 @@ BEGIN
 	SELECT 'creator that is no role', CASE WHEN h.on_settle IS NULL THEN 'info' ELSE 'error' END, 1, NULL, h.name,
 		format('Role %I is gone: the handler''s on_settle function cannot run, and only superusers can change what is the creator''s to change. Create the handler anew.', h.creator)
 	FROM outbox.handler h
-	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox._held() AND outbox._creator(h) IS NULL
+	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox._held() AND outbox._creator(h.creator_oid, h.home) IS NULL
 	UNION ALL
 	SELECT 'creator that was renamed', 'info', 1, NULL, h.name,
 		format('A dump would have its old name %L. Call outbox.alter_handler(%L).', h.creator, h.name)
-	FROM outbox.handler h JOIN pg_roles r ON r.oid = outbox._creator(h)
+	FROM outbox.handler h JOIN pg_roles r ON r.oid = outbox._creator(h.creator_oid, h.home)
 	WHERE h.dropped_at IS NULL AND h.id <> 0 AND r.rolname <> h.creator
 	UNION ALL
 	SELECT 'consumer that is no role', 'warning', 1, NULL, h.name,

@@ -183,6 +183,25 @@ outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 	return SPI_processed;
 }
 
+uint64
+outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
+					  bool read_only, long count, int expected)
+{
+	static const char *const setting = "auto_explain.log_parameter_max_length";
+	const char *shown = GetConfigOption(setting, true, false);
+	int			nestlevel;
+	uint64		n;
+
+	/* Only PostgreSQL 16 and later have it, and only with that library. */
+	if (shown == NULL || strcmp(shown, "0") == 0)
+		return outbox_execute(plan, values, nulls, read_only, count, expected);
+	nestlevel = NewGUCNestLevel();
+	(void) set_config_option(setting, "0", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	n = outbox_execute(plan, values, nulls, read_only, count, expected);
+	AtEOXact_GUC(false, nestlevel);
+	return n;
+}
+
 Oid
 outbox_relation_oid(const char *name, bool missing_ok)
 {

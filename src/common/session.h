@@ -69,6 +69,10 @@ extern SPIPlanPtr outbox_plan(OutboxPlan *plan);
 extern uint64 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 							 bool read_only, long count, int expected);
 
+/* The same for values that the server's log must not show, whatever auto_explain is told. */
+extern uint64 outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
+									bool read_only, long count, int expected);
+
 /* OID of a relation in schema outbox, looked up by name.  Raises if it is missing and !missing_ok. */
 extern Oid	outbox_relation_oid(const char *name, bool missing_ok);
 

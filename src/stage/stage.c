@@ -193,7 +193,7 @@ insert_if_first(const OutboxNewMessage *message)
 	set_value(values, nulls, 7, envelope->correlation_id);
 	set_value(values, nulls, 8, envelope->headers);
 	set_value(values, nulls, 9, message->payload);
-	return outbox_execute(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
+	return outbox_execute_unseen(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
 }
 
 /* Find the message that has the dedupe_key; false if it has gone since. */

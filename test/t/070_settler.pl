@@ -45,13 +45,19 @@ sub check
 	return;
 }
 
-# A load under which a settler is running.
+# A load under which a settler is running.  One that has ended is not followed
+# by another one at once, and what is staged may be delivered before that.
 sub load_with_settler
 {
 	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$staged += load_messages(4000);
-	$node->wait_for($settlers, 1, "$name: there is a settler");
+	$node->wait_while_not(
+		sub {
+			$staged += load_messages(4000);
+			$node->wait_until("SELECT ($settlers) > 0 OR NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3)");
+			return settler_pid();
+		},
+		"$name: there is a settler");
 	return;
 }
 
@@ -117,7 +123,7 @@ $node->sql("SELECT pg_terminate_backend($pid)");
 $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 'a settler that is terminated ends');
 check('terminated');
 
-$node->wait_while_not(sub { $staged += load_messages(2000); return settler_pid(); }, 'another one comes in its place');
+load_with_settler('another one');
 check('another one');
 $pid = settler_pid();
 kill 'STOP', $pid;
@@ -128,7 +134,7 @@ $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 'is
 check('late');
 
 # --- settlement fails
-$node->wait_while_not(sub { $staged += load_messages(2000); return settler_pid(); }, 'a settler before settlement fails');
+load_with_settler('before failures');
 check('before failures');
 $node->handler('broken', ['broken.*'], $receiver->url('/broken'));
 my $id = $node->sql("SELECT id FROM outbox.handler WHERE name = 'broken'");
@@ -141,7 +147,7 @@ $node->sql("SELECT outbox.drop_handler('broken')");
 $node->sql("DELETE FROM outbox.message WHERE topic = 'broken.item'");
 $node->sql("DELETE FROM outbox.delivery WHERE handler_id = $id");
 $node->wait_for_dispatcher;
-$node->wait_while_not(sub { $staged += load_messages(2000); return settler_pid(); }, 'and there is a settler again');
+load_with_settler('after failures');
 
 # --- it ends with its dispatcher, comes with the next one, and is in nobody's way
 my $dispatcher = $node->dispatcher_pid;
