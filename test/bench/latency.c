@@ -82,9 +82,17 @@ arrival(FILE *record, const char *id)
 
 	for (int tries = 0; tries < 100000; tries++)
 	{
+		long		begin = ftell(record);
+
 		clearerr(record);
-		while (fgets(line, sizeof(line), record) != NULL)
+		for (; fgets(line, sizeof(line), record) != NULL; begin = ftell(record))
 		{
+			/* A line can be seen before its end is there. */
+			if (strchr(line, '\n') == NULL)
+			{
+				fseek(record, begin, SEEK_SET);
+				break;
+			}
 			if (sscanf(line, "%lld %127s", &at, seen) == 2 && strcmp(seen, id) == 0)
 				return at;
 		}
