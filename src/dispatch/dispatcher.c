@@ -50,6 +50,7 @@
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
 #include "dispatch/slot.h"
+#include "dispatch/statistics.h"
 #include "dispatch/waitset.h"
 #include "guc.h"
 
@@ -83,8 +84,6 @@ static bool sending = true;		/* outbox.enabled, not held, not shutting down */
 static TimestampTz grace_ends = 0;	/* set once the process is to end */
 static TimestampTz work_paused_until = 0;
 static int	failures = 0;
-static TimestampTz stats_reported = 0;
-static bool stats_pending = false;
 
 static void note_state(TimestampTz now);
 
@@ -115,7 +114,7 @@ commit_work(void)
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	outbox_act_as_worker();
-	stats_pending = true;
+	outbox_statistics_note();
 	outbox_signals_block();
 	outbox_work_end();
 	MemoryContextSwitchTo(iteration_context);
@@ -478,17 +477,6 @@ sleep_time(TimestampTz now)
 	return ms;
 }
 
-/* Let the statistics system know what was written, or autovacuum would never come. */
-static void
-report_statistics(TimestampTz now, bool idle)
-{
-	if (!stats_pending || (!idle && now - stats_reported < USECS_PER_SEC))
-		return;
-	pgstat_report_stat(true);
-	stats_reported = now;
-	stats_pending = false;
-}
-
 static void
 report_activity(void)
 {
@@ -617,7 +605,7 @@ main_loop(void)
 		outbox_hook_attend(now, outbox_reload_is_known() && !outbox_reload_is_held() && !outbox_reload_is_gone());
 		report_activity();
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
-		report_statistics(now, idle);
+		outbox_statistics_report(now, idle);
 		outbox_wait(sleep_time(now));
 		now = GetCurrentTimestamp();
 	}

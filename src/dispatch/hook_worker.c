@@ -47,6 +47,7 @@
 #include "dispatch/hook_worker.h"
 #include "dispatch/installation.h"
 #include "dispatch/settings.h"
+#include "dispatch/statistics.h"
 #include "guc.h"
 
 #define SPARE 1
@@ -80,7 +81,6 @@ static int	failures = 0;
 static TimestampTz paused_until = 0;
 
 static TimestampTz last_served = 0;
-static bool stats_pending = false;
 
 static void
 handle_sigterm(SIGNAL_ARGS)
@@ -103,7 +103,7 @@ static void
 begin_work(void)
 {
 	working = true;
-	stats_pending = true;
+	outbox_statistics_note();
 }
 
 static void
@@ -278,9 +278,7 @@ is_idle_for_good(TimestampTz now)
 static void
 report_idle(void)
 {
-	if (stats_pending)
-		pgstat_report_stat(true);
-	stats_pending = false;
+	outbox_statistics_report(GetCurrentTimestamp(), true);
 	pgstat_report_activity(STATE_IDLE, "waiting for outcomes");
 }
 

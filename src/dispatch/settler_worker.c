@@ -38,6 +38,7 @@
 #include "dispatch/settle.h"
 #include "dispatch/settler_worker.h"
 #include "dispatch/shmem.h"
+#include "dispatch/statistics.h"
 
 /* For what is not locked conditionally. */
 #define LOCK_TIMEOUT "2s"
@@ -54,8 +55,6 @@ static int	nreceipts = 0;
 static OutboxReceipt receipts[OUTBOX_MAX_RECEIPT_MESSAGES * OUTBOX_MAX_RECEIPTS];
 static bool written[OUTBOX_MAX_RECEIPT_MESSAGES * OUTBOX_MAX_RECEIPTS];
 
-static TimestampTz stats_reported = 0;
-static bool stats_pending = false;
 
 /* Whatever way the process ends, the slot does not name it any more. */
 static void
@@ -189,7 +188,7 @@ settle(void)
 	PG_END_TRY();
 	outbox_work_end();
 	MemoryContextSwitchTo(iteration_context);
-	stats_pending = true;
+	outbox_statistics_note();
 }
 
 static bool
@@ -206,24 +205,11 @@ answer(void)
 	return true;
 }
 
-/* Let the statistics system know what was written, or autovacuum would never come. */
-static void
-report_statistics(bool idle)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	if (!stats_pending || (!idle && now - stats_reported < USECS_PER_SEC))
-		return;
-	pgstat_report_stat(true);
-	stats_reported = now;
-	stats_pending = false;
-}
-
 static void
 wait_for_messages(void)
 {
 	pgstat_report_activity(STATE_IDLE, "waiting for receipts to write");
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, stats_pending ? 1000 : 60000, PG_WAIT_EXTENSION);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, outbox_statistics_pending() ? 1000 : 60000, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 	pgstat_report_activity(STATE_RUNNING, "writing receipts");
 }
@@ -245,14 +231,14 @@ main_loop(void)
 			break;
 		if (nmessages == 0)
 		{
-			report_statistics(true);
+			outbox_statistics_report(GetCurrentTimestamp(), true);
 			wait_for_messages();
 			continue;
 		}
 		settle();
 		if (!answer())
 			break;
-		report_statistics(false);
+		outbox_statistics_report(GetCurrentTimestamp(), false);
 	}
 }
 
