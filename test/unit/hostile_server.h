@@ -112,6 +112,15 @@ pause_ms(long ms)
 	nanosleep(&wait, NULL);
 }
 
+/* How long to wait for what has to come, as for the servers' tests. */
+static inline long
+patience_ms(void)
+{
+	const char *seconds = getenv("PG_TEST_TIMEOUT_DEFAULT");
+
+	return 1000 * (seconds != NULL && atol(seconds) > 0 ? atol(seconds) : 60);
+}
+
 static inline ssize_t
 peer_read(Peer *peer, char *data, size_t len)
 {
@@ -509,11 +518,11 @@ hostile_listen(const HostileWire *wire)
 	return port;
 }
 
-/* Wait until a counter has reached a value.  False: it did not within ten seconds. */
+/* Wait until a counter has reached a value.  False: it did not as long as patience lasted. */
 static inline bool
 wait_for_count(atomic_int *counter, int value)
 {
-	for (int64_t end = now_ms() + 10000; now_ms() < end; pause_ms(1))
+	for (int64_t end = now_ms() + patience_ms(); now_ms() < end; pause_ms(1))
 		if (*counter >= value)
 			return true;
 	return false;
