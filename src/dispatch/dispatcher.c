@@ -173,20 +173,26 @@ empty_doorbell(TimestampTz now)
 }
 
 /*
- * A settlement costs a flush of WAL, during which nothing is sent, so
- * outcomes are gathered while there is something else to do: requests that
- * are out, or rows to read.
+ * When the outcomes that wait are to be settled.  A settlement costs a flush
+ * of WAL, during which nothing is sent, so they are gathered while there is
+ * something else to do: requests that are out, or rows to read.  Who is about
+ * to leave has no time for that: what is not settled by then is sent again.
  */
+static TimestampTz
+settlement_time(TimestampTz now)
+{
+	if (outbox_outcomes_waiting() == 0)
+		return DT_NOEND;
+	if (grace_ends != 0 || outbox_outcomes_waiting() >= SETTLE_BATCH ||
+		(outbox_send_in_flight() == 0 && nto_read == 0))
+		return now;
+	return outbox_outcomes_oldest() + outbox_settle_interval * 1000L;
+}
+
 static bool
 settlement_is_due(TimestampTz now)
 {
-	if (outbox_outcomes_next_held() <= now || outbox_lane_status_next() <= now)
-		return true;
-	if (outbox_outcomes_waiting() == 0)
-		return false;
-	return outbox_outcomes_waiting() >= SETTLE_BATCH ||
-		(outbox_send_in_flight() == 0 && nto_read == 0) ||
-		now - outbox_outcomes_oldest() >= outbox_settle_interval * 1000L;
+	return outbox_outcomes_next_held() <= now || outbox_lane_status_next() <= now || settlement_time(now) <= now;
 }
 
 /*
@@ -461,9 +467,7 @@ sleep_time(TimestampTz now)
 	until = earlier(until, outbox_reload_next(database));
 	until = earlier(until, outbox_hook_next());
 	until = earlier(until, outbox_settler_next());
-	if (outbox_outcomes_waiting() > 0)
-		until = earlier(until, outbox_send_in_flight() == 0 ? now :
-						outbox_outcomes_oldest() + outbox_settle_interval * 1000L);
+	until = earlier(until, settlement_time(now));
 	until = earlier(until, outbox_lane_status_next());
 	until = earlier(until, outbox_confirm_next());
 	if (work_paused_until > now && until != DT_NOEND)

@@ -178,6 +178,21 @@ $receiver->on('/h', {});
 $node->start;
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE message_id = '$id'", 'delivered', 'the message is sent again afterwards');
 
+# What has been answered meanwhile, and would be settled together with more.
+set_and_reload('outbox.settle_interval', "'10 s'");
+$node->handler('answers', ['answers.*'], $receiver->url('/answers'));
+$receiver->on('/h', { hang => 1 });
+$node->stage('a.b', '{"n": "hangs"}');
+$node->wait_while_not(sub { $receiver->in_flight('/h') == 1 }, 'a receiver hangs again');
+$node->sql("SELECT outbox.stage('answers.at_once') FROM generate_series(1, 5)");
+ok($receiver->wait_for_requests(5, '/answers'), 'another one answers');
+stop_is_fast('with a receiver that hangs and answers that wait to be settled');
+$receiver->on('/h', {});
+$node->start;
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state <> 'delivered'", 0, 'all are settled');
+is_deeply([ values %{ $receiver->ids('/answers') } ], [ (1) x 5 ], 'what was answered is not sent again');
+set_and_reload('outbox.settle_interval', 'DEFAULT');
+
 # A standby that synchronous commits wait for and that is not there, first
 # where settlements have nothing to do with it, then where they are to be on it.
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'\nwal_level = replica\nmax_wal_senders = 2");
