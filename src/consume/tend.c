@@ -10,12 +10,12 @@
 #include "access/genam.h"
 #include "access/relscan.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
+#include "common/table_lock.h"
 #include "compat.h"
 #include "consume/key_order.h"
 #include "consume/outcome_row.h"
@@ -187,11 +187,10 @@ lock_tables(void)
 
 	for (int i = 0; i < lengthof(read); i++)
 	{
-		if (!ConditionalLockRelationOid(outbox_relation_oid(read[i], false), AccessShareLock))
+		if (!outbox_lock_if_free(read[i], AccessShareLock))
 			return false;
 	}
-	return ConditionalLockRelationOid(outbox_relation_oid("delivery", false), RowExclusiveLock) &&
-		ConditionalLockRelationOid(outbox_relation_oid("attempt", false), RowExclusiveLock);
+	return outbox_lock_if_free("delivery", RowExclusiveLock) && outbox_lock_if_free("attempt", RowExclusiveLock);
 }
 
 void

@@ -17,13 +17,13 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "common/session.h"
+#include "common/table_lock.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hook.h"
@@ -75,12 +75,6 @@ outbox_hook_init(OutboxDatabase *db)
 {
 	database = db;
 	before_shmem_exit(end_workers, (Datum) 0);
-}
-
-bool
-outbox_hook_open(void)
-{
-	return ConditionalLockRelationOid(outbox_relation_oid("hook", false), RowExclusiveLock);
 }
 
 static OutboxPlan insert_plan = {
@@ -224,7 +218,7 @@ outbox_hook_recount(TimestampTz now)
 {
 	uint64		n;
 
-	if (!ConditionalLockRelationOid(outbox_relation_oid("hook", false), AccessShareLock))
+	if (!outbox_lock_if_free("hook", AccessShareLock) || !outbox_lock_if_free("handler", AccessShareLock))
 	{
 		recount_at = now + USECS_PER_SEC;
 		return false;

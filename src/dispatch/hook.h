@@ -24,9 +24,6 @@
 
 extern void outbox_hook_init(OutboxDatabase *db);
 
-/* Lock outbox.hook for writing.  False if somebody's lock is in the way. */
-extern bool outbox_hook_open(void);
-
 /* Write the outcome of a delivery whose row has been marked.  Must be connected to SPI. */
 extern void outbox_hook_hand_over(const OutboxDelivery *delivery);
 

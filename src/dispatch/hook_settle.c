@@ -16,7 +16,6 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -27,6 +26,7 @@
 #include "common/attempt_log.h"
 #include "common/retry_policy.h"
 #include "common/session.h"
+#include "common/table_lock.h"
 #include "compat.h"
 #include "consume/delivery_table.h"
 #include "dispatch/doorbell.h"
@@ -165,9 +165,8 @@ lock_tables(const TableLock *tables, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
-		Oid			relid = outbox_relation_oid(tables[i].name, true);
-
-		if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, tables[i].mode))
+		if (!OidIsValid(outbox_relation_oid(tables[i].name, true)) ||
+			!outbox_lock_if_free(tables[i].name, tables[i].mode))
 			return false;
 	}
 	return true;

@@ -10,11 +10,11 @@
 #include "postgres.h"
 
 #include "catalog/pg_type.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
+#include "common/table_lock.h"
 #include "dispatch/lane_status.h"
 
 /* A row or table that somebody holds is tried again after this time. */
@@ -162,7 +162,7 @@ outbox_lane_status_write(TimestampTz now)
 	if (outbox_lane_status_next() > now)
 		return;
 	retry_at = now + HELD_RETRY_US;
-	if (!ConditionalLockRelationOid(outbox_relation_oid("handler_status", false), RowExclusiveLock))
+	if (!outbox_lock_if_free("handler_status", RowExclusiveLock) || !outbox_lock_if_free("handler", AccessShareLock))
 		return;
 
 	SPI_connect();

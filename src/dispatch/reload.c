@@ -10,11 +10,11 @@
  */
 #include "postgres.h"
 
-#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
+#include "common/table_lock.h"
 #include "compat.h"
 #include "dispatch/handlers.h"
 #include "dispatch/installation.h"
@@ -200,9 +200,7 @@ lock_tables(void)
 
 	for (int i = 0; i < lengthof(names); i++)
 	{
-		Oid			relid = outbox_relation_oid(names[i], true);
-
-		if (OidIsValid(relid) && !ConditionalLockRelationOid(relid, AccessShareLock))
+		if (OidIsValid(outbox_relation_oid(names[i], true)) && !outbox_lock_if_free(names[i], AccessShareLock))
 			return false;
 	}
 	return true;

@@ -15,10 +15,10 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
+#include "common/table_lock.h"
 #include "consume/tend.h"
 #include "dispatch/fetch.h"
 #include "dispatch/lane.h"
@@ -130,7 +130,8 @@ scan_handlers(TimestampTz now)
 	outbox_fetch_end();
 
 	incomplete = false;
-	if (unknown != NIL && !ConditionalLockRelationOid(outbox_relation_oid("handler", false), AccessShareLock))
+	if (unknown != NIL &&
+		(!outbox_lock_if_free("handler", AccessShareLock) || !outbox_lock_if_free("delivery", RowExclusiveLock)))
 	{
 		not_before = now + LOCKED_RETRY_US;
 		return;

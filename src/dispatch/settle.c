@@ -22,7 +22,6 @@
 #include "executor/executor.h"
 #include "executor/spi.h"
 #include "storage/bufmgr.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -33,6 +32,7 @@
 
 #include "common/attempt_log.h"
 #include "common/session.h"
+#include "common/table_lock.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hook.h"
@@ -230,9 +230,8 @@ open_settler(void)
 	Oid			relid = outbox_relation_oid("delivery", false);
 
 	/* The other tables are locked here as well, so that writing to them cannot wait later. */
-	if (!ConditionalLockRelationOid(relid, RowExclusiveLock) ||
-		!ConditionalLockRelationOid(outbox_relation_oid("attempt", false), RowExclusiveLock) ||
-		!outbox_hook_open())
+	if (!outbox_lock_if_free("delivery", RowExclusiveLock) || !outbox_lock_if_free("attempt", RowExclusiveLock) ||
+		!outbox_lock_if_free("hook", RowExclusiveLock))
 		return false;
 	settler.delivery = relation_open(relid, NoLock);
 	settler.pkey = index_open(outbox_relation_oid("delivery_pkey", false), RowExclusiveLock);

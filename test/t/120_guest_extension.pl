@@ -159,7 +159,7 @@ my $load = IPC::Run::start(
 	[ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-v', 'ON_ERROR_STOP=1', '-c',
 		"DO \$\$ BEGIN FOR i IN 1..$n LOOP PERFORM outbox.stage('a.b', jsonb_build_object('n', i)); COMMIT; PERFORM pg_sleep(0.005); COMMIT; END LOOP; END \$\$" ],
 	'2>', \my $load_error);
-my @tables = qw(message delivery attempt handler handler_status handler_secret installation hook);
+my @tables = qw(message delivery attempt handler handler_status handler_secret installation hook consumer inbox);
 foreach my $round (1 .. 2)
 {
 	$node->sql(join '; ', map { "VACUUM FULL outbox.$_" } @tables);
@@ -182,34 +182,40 @@ $node->stage('a.b', '{}');
 $node->wait_for_states('delivered 1', 'TRUNCATE while a request is out: what is staged afterwards is delivered');
 
 #
-# Each table locked for a while, with an answer, a change of handlers and a
-# look at everything to be dealt with: the dispatcher never waits for the lock.
+# Each table locked for a while, and all indexes, with an answer, a change of
+# handlers and a look at everything to be dealt with, and counts to be taken
+# anew because the doorbell has overflowed: the dispatcher never waits for the
+# lock.
 #
 my $dispatcher = $node->dispatcher_pid;
-foreach my $table (@tables)
+my $elsewhere = PostgreSQL::Test::Utils::tempdir;
+$node->sql("CREATE TABLESPACE elsewhere LOCATION '$elsewhere'");
+my %locks = ((map { $_ => "LOCK TABLE outbox.$_ IN ACCESS EXCLUSIVE MODE" } @tables), indexes => 'ALTER INDEX ALL IN TABLESPACE pg_default SET TABLESPACE elsewhere');
+foreach my $what (@tables, 'indexes')
 {
 	$receiver->on('/new', { hang => 1 });
 	$receiver->forget;
 	my $id = $node->stage('a.b', '{}');
-	ok($receiver->wait_for_requests(1, '/new'), "$table: a request is out");
+	ok($receiver->wait_for_requests(1, '/new'), "$what: a request is out");
 	my $locker = $node->background_psql('postgres', on_error_stop => 0);
-	$locker->query_safe("BEGIN; LOCK TABLE outbox.$table IN ACCESS EXCLUSIVE MODE");
+	$locker->query_safe("BEGIN; $locks{$what}");
 	$receiver->release('/new', { status => 500 });
 	$receiver->on('/new', {});
 	$node->sql('SELECT outbox._ring_handlers(), outbox._ring_rescan()');
+	$node->sql('SELECT outbox._ring(n, 0, clock_timestamp(), gen_random_uuid()) FROM generate_series(1000001, 1004000) AS n');
 	my $waits = 0;
 	foreach (1 .. 12)
 	{
 		$waits += $node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $dispatcher AND wait_event_type = 'Lock'");
 		usleep(20_000);
 	}
-	is($waits, 0, "$table: the dispatcher does not wait for the lock");
+	is($waits, 0, "$what: the dispatcher does not wait for the lock");
 	$locker->query_safe('COMMIT');
 	$locker->quit;
 	$node->sql("SELECT outbox.retry_now('$id')");
 	$node->wait_until("SELECT count(*) FROM outbox.deliveries WHERE message_id = '$id' AND (state = 'retrying' OR state = 'delivered')", 1);
 	$node->sql("SELECT outbox.retry_now('$id')");
-	$node->wait_for("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$id'", 'delivered 2', "$table: and goes on afterwards");
+	$node->wait_for("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$id'", 'delivered 2', "$what: and goes on afterwards");
 }
 is($node->dispatcher_pid, $dispatcher, 'it is the same dispatcher all along');
 unlike(slurp_file($node->logfile, $mark), qr/gives up|lock timeout/, 'and it never had to give up');
