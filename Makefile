@@ -42,6 +42,10 @@ sql/outbox--$(EXTVERSION).sql: sql/install/outbox.sql
 # The HTTP library sees no header of the server, but for the module's magic block.
 HTTP_CFLAGS = -fPIC $(HTTP_VISIBILITY) -I$(srcdir)/src $(shell pkg-config --cflags libcurl)
 HTTP_VISIBILITY = -fvisibility=hidden
+# It has assertions where the server has them: a failed one takes all of its processes down.
+ifneq ($(shell grep -c 'define USE_ASSERT_CHECKING 1' $(includedir_server)/pg_config.h),1)
+HTTP_CFLAGS += -DNDEBUG
+endif
 $(HTTP_OBJS): %.o: %.c
 	$(CC) $(CFLAGS) $(HTTP_CFLAGS) -c -o $@ $<
 # Before PostgreSQL 16 PGDLLEXPORT says nothing of visibility.

@@ -17,6 +17,7 @@
  */
 #include "http/curl_transport.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ typedef struct CurlTarget
 	bool		broken;			/* one of its headers cannot be sent */
 	CurlTransfer *idle;
 	int			nidle;
+	int			nout;
 } CurlTarget;
 
 static OutboxEngine engine;
@@ -170,6 +172,7 @@ retire(CurlTransfer *transfer)
 	outbox_job_stop(&transfer->job);
 	outbox_deadline_clear(&deadlines, &transfer->deadline);
 	outbox_list_remove(&transfer->out);
+	target->nout--;
 	transfer->exchange = NULL;
 	if (target->nidle >= kept && target->nidle >= KEPT_TRANSFERS)
 	{
@@ -401,6 +404,7 @@ curl_submit(HttpExchange *exchange)
 	transfer->switched = false;
 	exchange->transport_data = transfer;
 	outbox_list_append(&out, &transfer->out);
+	target->nout++;
 	outbox_deadline_set(&deadlines, &transfer->deadline, connect_deadline(exchange));
 	return true;
 }
@@ -511,6 +515,7 @@ curl_forget(HttpTarget *target)
 
 	if (state == NULL)
 		return;
+	assert(state->nout == 0);
 	while (state->idle != NULL)
 	{
 		CurlTransfer *transfer = state->idle;

@@ -12,6 +12,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +260,7 @@ fast_forget(HttpTarget *target)
 		return;
 	}
 	outbox_fast_close_target((FastTarget *) state);
+	assert(((FastTarget *) state)->nconnections == 0);
 	free_target((FastTarget *) state);
 	target->transport_data = NULL;
 }

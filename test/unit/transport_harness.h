@@ -19,6 +19,7 @@ typedef struct Call
 	HttpTarget	target;
 	char		url[256];
 	const char *headers[2];
+	bool		out;			/* taken, and neither come out nor cancelled */
 	bool		done;
 } Call;
 
@@ -95,7 +96,10 @@ run(int n)
 
 		while ((exchange = transport->next_done()) != NULL)
 		{
-			((Call *) exchange->owner)->done = true;
+			Call	   *call = exchange->owner;
+
+			call->out = false;
+			call->done = true;
 			ndone++;
 		}
 		if (ndone >= n || now_ms() > end)
@@ -104,18 +108,42 @@ run(int n)
 	}
 }
 
+static inline bool
+submit(Call *call)
+{
+	call->done = false;
+	call->out = transport->submit(&call->exchange);
+	return call->out;
+}
+
+static inline void
+cancel(Call *call)
+{
+	transport->cancel(&call->exchange);
+	call->out = false;
+}
+
 /* Submit, and wait for the end.  False: it was refused or has not ended. */
 static inline bool
 perform(Call *call)
 {
-	call->done = false;
-	return transport->submit(&call->exchange) && run(1) == 1 && call->done;
+	return submit(call) && run(1) == 1 && call->done;
+}
+
+/* The call is over, or nobody waits for it any more: what is out may not outlive its target. */
+static inline void
+release(Call *call)
+{
+	if (call->out)
+		cancel(call);
+	else
+		transport->release(&call->exchange);
 }
 
 static inline void
 finish(Call *call)
 {
-	transport->release(&call->exchange);
+	release(call);
 	transport->forget(&call->target);
 }
 

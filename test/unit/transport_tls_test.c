@@ -194,13 +194,13 @@ check_certificates(void)
 	set_up_tls(&call, good_port, "/ok");
 	perform(&call);
 	ok(answered_with(&call, 200), "%s: a certificate of our authority", transport->name);
-	transport->release(&call.exchange);
+	release(&call);
 	for (int i = 0; i < 3; i++)
 	{
 		pause_ms(10);
 		perform(&call);
 		ok(answered_with(&call, 200) && call.exchange.reused && !call.exchange.resent, "%s: the connection is kept", transport->name);
-		transport->release(&call.exchange);
+		release(&call);
 	}
 	transport->forget(&call.target);
 
@@ -305,7 +305,7 @@ check_ends(int port)
 		set_up_tls(&call, port, path);
 		perform(&call);
 		ok(answered_with(&call, 200), "%s: the first is answered", transport->name);
-		transport->release(&call.exchange);
+		release(&call);
 		perform(&call);
 		if (call.exchange.resent)
 			ok(answered_with(&call, 200) && (n == 0 || (n <= 17 && !is_fast())), "%s: the second, closed after %d, is sent again", transport->name, n);
@@ -340,7 +340,7 @@ check_traffic(void)
 	{
 		perform(&call);
 		ok(answered_with(&call, 200) && strncmp(call.exchange.response, expected, strlen(expected)) == 0, "%s: 2 MB arrive whole", transport->name);
-		transport->release(&call.exchange);
+		release(&call);
 	}
 	call.exchange.body_len = 0;
 	perform(&call);
@@ -380,7 +380,7 @@ check_traffic(void)
 		before = seen.closed;
 		perform(&call);
 		ok(answered_with(&call, 200) && !(is_fast() && call.exchange.resent), "%s: closed behind an answer", transport->name);
-		transport->release(&call.exchange);
+		release(&call);
 		wait_for_count(&seen.closed, before + 1);
 		turn(50);
 	}
@@ -397,12 +397,12 @@ check_traffic(void)
 	for (int round = 0; round < 4; round++)
 	{
 		for (int i = 0; i < 30; i++)
-			n += transport->submit(&calls[i].exchange) ? 0 : 1;
+			n += submit(&calls[i]) ? 0 : 1;
 		is_int(run(30), 30, "%s: thirty at once", transport->name);
 		for (int i = 0; i < 30; i++)
 		{
 			n += calls[i].exchange.failure != HTTP_ANSWERED;
-			transport->release(&calls[i].exchange);
+			release(&calls[i]);
 		}
 		pause_ms(400);
 	}
