@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "transport_harness.h"
+#include "transport_storm.h"
 
 #define TEXT(literal) literal, sizeof(literal) - 1
 #define OK_STATUS "HTTP/1.1 200 OK\r\n"
@@ -926,6 +927,17 @@ check_configure(void)
 	finish(&call);
 }
 
+static void
+check_changes(void)
+{
+	char		good[64];
+	char		bad[64];
+
+	snprintf(good, sizeof(good), "http://127.0.0.1:%d", server_port);
+	snprintf(bad, sizeof(bad), "http://127.0.0.1:%d", hostile_listen(NULL));
+	check_storm(good, bad, NULL, 3000);
+}
+
 /*
  * Descriptors
  */
@@ -1099,6 +1111,7 @@ check_transport(const char *name)
 	check_cancel();
 	check_unix_socket();
 	check_configure();
+	check_changes();
 	transport->shutdown();
 
 	/* Again, as after a change of the setting. */

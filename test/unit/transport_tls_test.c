@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "transport_harness.h"
+#include "transport_storm.h"
 
 #define TEXT(literal) literal, sizeof(literal) - 1
 
@@ -421,6 +422,17 @@ check_traffic(void)
 }
 
 static void
+check_changes(void)
+{
+	char		good_origin[64];
+	char		bad_origin[64];
+
+	snprintf(good_origin, sizeof(good_origin), "https://localhost:%d", good_port);
+	snprintf(bad_origin, sizeof(bad_origin), "https://localhost:%d", rude_port);
+	check_storm(good_origin, bad_origin, authority.certificate_file, 1000);
+}
+
+static void
 make_identities(void)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -466,6 +478,7 @@ main(void)
 		check_ends(good_port);
 		check_ends(rude_port);
 		check_traffic();
+		check_changes();
 		transport->shutdown();
 	}
 	drop_identities();
