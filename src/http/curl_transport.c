@@ -21,11 +21,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "http/clock.h"
 #include "http/deadline.h"
 #include "http/exchange.h"
 #include "http/factory.h"
+#include "http/http1_request.h"
 #include "http/job.h"
 #include "http/list.h"
 #include "http/sockets.h"
@@ -33,10 +35,11 @@
 /* Idle easy handles kept for a target: as many as it may use at once, and at least so many. */
 #define KEPT_TRANSFERS 16
 
-/* Lines that keep libcurl from adding headers of its own. */
-static const char *const suppressed[] = {"Expect:", "Content-Type:", "Accept:"};
+/* At most so many lines keep libcurl from adding headers of its own, and one node may stand for many lines. */
+#define EXTRA_NODES 4
 
-#define NSUPPRESSED ((int) (sizeof(suppressed) / sizeof(suppressed[0])))
+/* Of shorter bodies no release of libcurl asks beforehand whether they are welcome. */
+#define EXPECT_MIN_BODY 1024
 
 struct CurlTarget;
 
@@ -46,8 +49,9 @@ typedef struct CurlTransfer
 	OutboxDeadline deadline;
 	struct CurlTarget *target;
 	HttpExchange *exchange;		/* NULL: idle */
-	struct curl_slist *lines;
-	int			room;			/* of lines */
+	struct curl_slist *nodes;	/* the list of header lines that libcurl reads */
+	int			room;			/* of nodes */
+	Http1Buffer block;			/* the lines that go as one */
 	bool		in_headers;		/* of the final answer */
 	bool		switched;		/* the receiver answered 101 */
 	struct CurlTransfer *next;	/* among the idle ones of its target */
@@ -158,7 +162,8 @@ static void
 free_transfer(CurlTransfer *transfer)
 {
 	outbox_job_free(&transfer->job);
-	free(transfer->lines);
+	outbox_http1_free(&transfer->block);
+	free(transfer->nodes);
 	free(transfer);
 }
 
@@ -246,29 +251,92 @@ set_callbacks(CurlTransfer *transfer)
 	return result;
 }
 
-/* Room for n header lines. False: out of memory. */
+/* Room for n nodes.  False: out of memory. */
 static bool
-reserve_lines(CurlTransfer *transfer, int n)
+reserve_nodes(CurlTransfer *transfer, int n)
 {
 	struct curl_slist *more;
 
 	if (n <= transfer->room)
 		return true;
-	more = realloc(transfer->lines, n * sizeof(struct curl_slist));
+	more = realloc(transfer->nodes, n * sizeof(struct curl_slist));
 	if (more == NULL)
 		return false;
-	transfer->lines = more;
+	transfer->nodes = more;
 	transfer->room = n;
 	return curl_easy_setopt(transfer->job.easy, CURLOPT_HTTPHEADER, more) == CURLE_OK;
 }
 
-static int
-add_lines(struct curl_slist *lines, int n, const char **more, int nmore)
+/*
+ * Does this line mean nothing to libcurl?  It looks through its list a dozen
+ * times a request, for names such as "accept" or "cookie", and passes on
+ * verbatim what it has found no use for: so the lines of which that is certain
+ * go as one, with line ends in between.  Not so for HTTP/2, which takes a list
+ * apart again.
+ */
+static bool
+joins_block(const HttpTarget *target, const char *line)
 {
-	for (int i = 0; i < nmore; i++)
-		if (outbox_header_is_sendable(more[i]))
-			lines[n++].data = (char *) more[i];
-	return n;
+	if (target->http_version == 20)
+		return false;
+	return strncasecmp(line, "webhook-", 8) == 0 || strncasecmp(line, "outbox-", 7) == 0 ||
+		strncasecmp(line, "idempotency-key:", 16) == 0 || strncasecmp(line, "x-", 2) == 0;
+}
+
+static bool
+add_to_block(Http1Buffer *block, const char *line)
+{
+	size_t		len = strlen(line);
+
+	/* Room for the line, what separates it from the one before, and the end. */
+	if (!outbox_http1_reserve(block, len + 3))
+		return false;
+	if (block->len > 0)
+		outbox_http1_append(block, "\r\n", 2);
+	outbox_http1_append(block, line, len);
+	return true;
+}
+
+static void
+add_node(CurlTransfer *transfer, int *n, const char *line)
+{
+	transfer->nodes[(*n)++].data = (char *) line;
+}
+
+/* False: out of memory. */
+static bool
+add_lines(CurlTransfer *transfer, int *n, const char **lines, int nlines)
+{
+	for (int i = 0; i < nlines; i++)
+	{
+		if (!outbox_header_is_sendable(lines[i]))
+			continue;
+		if (!joins_block(transfer->job.target, lines[i]))
+			add_node(transfer, n, lines[i]);
+		else if (!add_to_block(&transfer->block, lines[i]))
+			return false;
+	}
+	return true;
+}
+
+static bool
+has_content_type(const CurlTransfer *transfer, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (strncasecmp(transfer->nodes[i].data, "content-type:", 13) == 0)
+			return true;
+	return false;
+}
+
+/* Keep libcurl from adding headers of its own. */
+static void
+add_suppressors(CurlTransfer *transfer, int *n, const HttpExchange *exchange)
+{
+	if (!has_content_type(transfer, *n))
+		add_node(transfer, n, "Content-Type:");
+	add_node(transfer, n, "Accept:");
+	if (exchange->body_len >= EXPECT_MIN_BODY)
+		add_node(transfer, n, "Expect:");
 }
 
 /* libcurl only reads the list, so its nodes may point to the caller's lines. */
@@ -276,18 +344,22 @@ static bool
 set_lines(CurlTransfer *transfer, const HttpExchange *exchange)
 {
 	const HttpTarget *target = exchange->target;
-	struct curl_slist *lines;
+	Http1Buffer *block = &transfer->block;
 	int			n = 0;
 
-	if (!reserve_lines(transfer, exchange->nheaders + target->nheaders + NSUPPRESSED))
+	block->len = 0;
+	if (!reserve_nodes(transfer, exchange->nheaders + target->nheaders + EXTRA_NODES) ||
+		!add_lines(transfer, &n, exchange->headers, exchange->nheaders) ||
+		!add_lines(transfer, &n, target->headers, target->nheaders))
 		return false;
-	lines = transfer->lines;
-	n = add_lines(lines, n, exchange->headers, exchange->nheaders);
-	n = add_lines(lines, n, target->headers, target->nheaders);
-	for (int i = 0; i < NSUPPRESSED; i++)
-		lines[n++].data = (char *) suppressed[i];
+	add_suppressors(transfer, &n, exchange);
+	if (block->len > 0)
+	{
+		block->data[block->len] = '\0';
+		add_node(transfer, &n, block->data);
+	}
 	for (int i = 0; i < n; i++)
-		lines[i].next = i + 1 < n ? &lines[i + 1] : NULL;
+		transfer->nodes[i].next = i + 1 < n ? &transfer->nodes[i + 1] : NULL;
 	return true;
 }
 

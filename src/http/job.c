@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "http/exchange.h"
@@ -145,7 +146,6 @@ set_rules(CURL *easy, OutboxJob *job)
 	SET(CURLOPT_NOPROXY, "*");
 	SET(CURLOPT_NETRC, (long) CURL_NETRC_IGNORED);
 	SET(CURLOPT_HTTP09_ALLOWED, 0L);
-	SET(CURLOPT_DISALLOW_USERNAME_IN_URL, 1L);
 	SET(CURLOPT_TCP_NODELAY, 1L);
 	SET(CURLOPT_MAXAGE_CONN, IDLE_LIMIT);
 	SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
@@ -186,12 +186,33 @@ set_tls(CURL *easy, const HttpTarget *target)
 	return result;
 }
 
+/* Given the text, libcurl would take it apart, and put it together again, for every request. */
 static CURLcode
-set_target(CURL *easy, const HttpTarget *target)
+set_url(CURL *easy, OutboxJob *job, const HttpTarget *target)
 {
-	CURLcode	result = CURLE_OK;
+	CURLUcode	problem;
 
-	SET(CURLOPT_URL, target->url);
+	job->url = curl_url();
+	if (job->url == NULL)
+		return CURLE_OUT_OF_MEMORY;
+	problem = curl_url_set(job->url, CURLUPART_URL, target->url,
+						   CURLU_NON_SUPPORT_SCHEME | CURLU_DISALLOW_USER);
+	if (problem == CURLUE_OUT_OF_MEMORY)
+		return CURLE_OUT_OF_MEMORY;
+	if (problem != CURLUE_OK)
+	{
+		snprintf(job->error, sizeof(job->error), "%s",
+				 problem == CURLUE_USER_NOT_ALLOWED ? "the URL holds credentials" : curl_url_strerror(problem));
+		return CURLE_URL_MALFORMAT;
+	}
+	return curl_easy_setopt(easy, CURLOPT_CURLU, job->url);
+}
+
+static CURLcode
+set_target(CURL *easy, OutboxJob *job, const HttpTarget *target)
+{
+	CURLcode	result = set_url(easy, job, target);
+
 	SET(CURLOPT_CONNECTTIMEOUT_MS, target->connect_timeout_ms);
 	if (target->unix_socket != NULL)
 		SET(CURLOPT_UNIX_SOCKET_PATH, target->unix_socket);
@@ -231,7 +252,7 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 		job->fresh_only = false;
 		result = set_rules(easy, job);
 		if (result == CURLE_OK)
-			result = set_target(easy, target);
+			result = set_target(easy, job, target);
 	}
 	if (result == CURLE_OK && job->settings != outbox_engine_settings())
 	{
@@ -250,8 +271,7 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 		strncpy(job->error, curl_easy_strerror(result), sizeof(job->error) - 1);
 		job->error[sizeof(job->error) - 1] = '\0';
 	}
-	curl_easy_cleanup(easy);
-	job->easy = NULL;
+	outbox_job_free(job);
 	return false;
 }
 
@@ -307,7 +327,10 @@ outbox_job_free(OutboxJob *job)
 {
 	if (job->easy != NULL)
 		curl_easy_cleanup(job->easy);
+	/* Not before the handle, which only points to it. */
+	curl_url_cleanup(job->url);
 	job->easy = NULL;
+	job->url = NULL;
 }
 
 void

@@ -19,6 +19,7 @@
 typedef struct OutboxJob
 {
 	CURL	   *easy;
+	CURLU	   *url;			/* its target's, taken apart once for all requests */
 	OutboxEngine *engine;
 	HttpTarget *target;
 	void		(*done) (struct OutboxJob *job, CURLcode result);

@@ -696,6 +696,57 @@ check_filter(void)
  * Requests
  */
 
+/* How often a head has this line. */
+static int
+times_in(const char *head, const char *line)
+{
+	char		whole[256];
+	int			n = 0;
+
+	snprintf(whole, sizeof(whole), "\r\n%s\r\n", line);
+	for (const char *at = head; (at = strcasestr(at, whole)) != NULL; at += 2)
+		n++;
+	return n;
+}
+
+/* However a transport hands lines over, each arrives as one. */
+static void
+check_lines(void)
+{
+	static const char *static_lines[] = {"outbox-handler: shop", "x-shop: 1", "cookie: a=b"};
+	static const char *lines[] = {
+		"webhook-id: 7", "webhook-timestamp: 1", "webhook-signature: v1,x v1,y", "idempotency-key: 7",
+		"accept: text/plain", "outbox-topic: a.b", "x-one: two", "y-three: four", "x: y"
+	};
+	char		head[HOSTILE_HEAD];
+	Call		call;
+	int			n = 0;
+
+	set_up(&call, "/ok");
+	call.target.headers = static_lines;
+	call.target.nheaders = 3;
+	call.exchange.headers = lines;
+	for (int i = 0; i < 2; i++)
+	{
+		/* Fewer at the second time, so that what is left of the first would show. */
+		call.exchange.nheaders = i == 0 ? 9 : 2;
+		perform(&call);
+		ok(answered_with(&call, 200), "%s: many lines are sent", transport->name);
+		pthread_mutex_lock(&seen.lock);
+		strcpy(head, seen.head);
+		pthread_mutex_unlock(&seen.lock);
+		transport->release(&call.exchange);
+		for (int j = n = 0; j < 9; j++)
+			n += times_in(head, lines[j]);
+		is_int(n, call.exchange.nheaders, "%s: each once", transport->name);
+		for (int j = n = 0; j < 3; j++)
+			n += times_in(head, static_lines[j]);
+		is_int(n, 3, "%s: and each of the target's", transport->name);
+		ok(strcasestr(head, "content-type") == NULL && strcasestr(head, "*/*") == NULL, "%s: and no others", transport->name);
+	}
+	finish(&call);
+}
+
 static void
 check_requests(void)
 {
@@ -1108,6 +1159,7 @@ check_transport(const char *name)
 	check_unreachable();
 	check_names();
 	check_filter();
+	check_lines();
 	check_requests();
 	check_huge();
 	check_cancel();
