@@ -295,10 +295,15 @@ sub outbox_contents
 }
 
 # Everything the server logged so far.
+# The server's log, but for what it says to those who knock too early, as
+# pg_ctl does while it waits for a slow start.
 sub log_text
 {
 	my $self = shift;
-	return slurp_file($self->logfile);
+	my $log = slurp_file($self->logfile);
+
+	$log =~ s/^.*FATAL:  the database system is (?:starting up|not yet accepting connections|shutting down)\n//mg;
+	return $log;
 }
 
 1;
