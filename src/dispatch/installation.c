@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "commands/extension.h"
 
 #include "common/session.h"
 #include "compat.h"
@@ -46,6 +47,7 @@ outbox_installation_read(OutboxInstallation *installation)
 	if (version == NULL)
 		return;
 
+	installation->extension = get_extension_oid("outbox", false);
 	installation->version_matches = strcmp(version, OUTBOX_SQL_VERSION) == 0;
 	if (!installation->version_matches)
 	{

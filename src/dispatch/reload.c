@@ -34,6 +34,7 @@ static uint32 generation = 0;
 static TimestampTz not_before = DT_NOBEGIN;
 static bool known = false;		/* there has been one */
 static bool gone = false;
+static Oid	extension = InvalidOid;	/* the one that all of this is about */
 static char mismatch[OUTBOX_ERROR_LEN];
 static bool held = false;
 static OutboxHandlerRow seen_row;	/* the one being loaded */
@@ -218,7 +219,10 @@ outbox_reload(TimestampTz now)
 		return false;
 	}
 	outbox_installation_read(&installation);
-	gone = !installation.installed || !installation.version_matches;
+	if (!known)
+		extension = installation.extension;
+	/* One that was dropped and created again has other handlers, of the same ids. */
+	gone = !installation.installed || !installation.version_matches || installation.extension != extension;
 	strlcpy(mismatch, installation.problem, sizeof(mismatch));
 	if (gone)
 		return true;

@@ -33,8 +33,9 @@ extern void outbox_reload_finish(void);
 extern bool outbox_reload_is_known(void);
 
 /*
- * What the last reload found out: the extension is gone, or is of another
- * version (mismatch says so, NULL otherwise); this database is a copy.
+ * What the last reload found out: the extension is gone (or has been
+ * dropped and created again, which is another one), or is of another version
+ * (mismatch says so, NULL otherwise); this database is a copy.
  */
 extern bool outbox_reload_is_gone(void);
 extern const char *outbox_reload_mismatch(void);

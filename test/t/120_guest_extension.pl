@@ -47,6 +47,18 @@ $node->wait_for_states('delivered 1', 'the same session stages for the new one, 
 is($receiver->count('/new'), 1, 'and it is sent there');
 is($receiver->count('/old'), 2, 'and nothing to the old one');
 
+# In one transaction: what the dispatcher knew of the handler that had the id,
+# and how far it had read, is not that of the new one.
+$receiver->on('/broken', { status => 500 });
+$node->handler('broken', ['broken'], $receiver->url('/broken'), max_attempts => 1, breaker_threshold => 1, breaker_wait => '1 h', breaker_wait_max => '1 h');
+$node->stage('broken');
+$node->wait_for("SELECT breaker FROM outbox.handlers WHERE name = 'broken'", 'open', 'a handler is broken');
+$node->sql("SET client_min_messages = warning; BEGIN; DROP EXTENSION outbox; CREATE EXTENSION outbox;
+	SELECT outbox.create_handler(name, ARRAY[name], '@{[ $receiver->url('/') ]}' || name) FROM unnest(ARRAY['first', 'second']) WITH ORDINALITY AS h (name, n) ORDER BY n;
+	SELECT outbox.stage(name, deliver_at => clock_timestamp() - interval '1 h') FROM unnest(ARRAY['first', 'second']) AS h (name); COMMIT");
+$node->wait_for_states('delivered 2', 'others, which have its id and that of another one, are not, and get what was due long ago');
+$node->handler('h', ['a.*'], $receiver->url('/new'));
+
 $node->sql('CREATE DATABASE trial');
 my $error = $node->sql_error(q{SET client_min_messages = warning; BEGIN; CREATE EXTENSION outbox; SELECT outbox.stage('a.b'); ROLLBACK; SELECT outbox.stage('a.b')}, 'trial');
 like($error, qr/3F000.*schema "outbox" does not exist/s, 'CREATE EXTENSION that is rolled back leaves nothing');
@@ -101,7 +113,7 @@ $node->sql(q{COMMIT PREPARED 'p'}, 'squatter');
 like($node->sql_error('CREATE EXTENSION outbox', 'squatter'), qr/42P06.*schema "outbox" already exists/s, 'a schema of that name is in the way of CREATE EXTENSION');
 $node->restart;
 $node->stage('a.b', '{}');
-$node->wait_for_states('delivered 2', 'and of nothing else');
+$node->wait_for_states('delivered 3', 'and of nothing else');
 is_gone('squatter', 'no dispatcher there');
 $node->sql('DROP SCHEMA outbox CASCADE; SET client_min_messages = warning; CREATE EXTENSION outbox', 'squatter');
 $node->wait_for_dispatcher('squatter');
