@@ -256,6 +256,7 @@ start(int number, TimestampTz now)
 					 errmsg("outbox cannot run on_settle functions: no background worker slot is free"),
 					 errhint("Increase max_worker_processes and restart the server.")));
 		out_of_workers = true;
+		outbox_workers_lack(now);
 		worker->next_start = now + NO_WORKER_DELAY_US;
 		return;
 	}

@@ -48,6 +48,7 @@
 #include "dispatch/interrupt.h"
 #include "dispatch/settings.h"
 #include "dispatch/shmem.h"
+#include "dispatch/worker.h"
 #include "guc.h"
 
 /* Restart delays after failures: the first is short, since most failures are somebody's kill. */
@@ -418,6 +419,7 @@ start_dispatcher(DatabaseEntry *entry, bool others, TimestampTz now)
 			return false;
 		report_limit(&out_of_workers, entry, "no background worker slot is free",
 					 "Increase max_worker_processes and restart the server.");
+		outbox_workers_lack(now);
 		entry->lacks_worker = true;
 		set_slot_state(slot, OUTBOX_DISPATCHER_FAILED, "no background worker slot is free: increase max_worker_processes");
 		wait_for_room(entry, now);

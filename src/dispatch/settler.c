@@ -354,11 +354,17 @@ does_pay(int out)
 	return processors > 2 || (processors == 2 && out >= ENOUGH_OUT);
 }
 
+/* It is a help, and makes room for workers that are needed. */
+static bool
+is_welcome(TimestampTz now)
+{
+	return !leaving && outbox_settler && !outbox_workers_are_lacking(now);
+}
+
 static bool
 may_start(TimestampTz now)
 {
-	return !leaving && outbox_settler && handle == NULL && now >= next_start &&
-		outbox_outcomes_plain() >= START_AT;
+	return is_welcome(now) && handle == NULL && now >= next_start && outbox_outcomes_plain() >= START_AT;
 }
 
 /* The last one has ended: there may be another. */
@@ -376,7 +382,7 @@ note_end(void)
 static bool
 is_over(TimestampTz now)
 {
-	return nbatches == 0 && (leaving || !outbox_settler || now - last_given >= IDLE_US);
+	return nbatches == 0 && (!is_welcome(now) || now - last_given >= IDLE_US);
 }
 
 void
@@ -390,7 +396,7 @@ outbox_settler_attend(TimestampTz now, bool allowed, int out)
 			start(now);
 		return;
 	}
-	if (!collect(now) || (ready && allowed && !leaving && outbox_settler && !give(now)))
+	if (!collect(now) || (ready && allowed && is_welcome(now) && !give(now)))
 		dismiss(true, now);
 	else if (is_over(now))
 		dismiss(false, now);

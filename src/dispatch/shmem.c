@@ -113,6 +113,7 @@ startup_shared_memory(void)
 		outbox_shared->lock = &(GetNamedLWLockTranche("outbox"))->lock;
 		SpinLockInit(&outbox_shared->mutex);
 		outbox_shared->launcher_procno = -1;
+		pg_atomic_init_u64(&outbox_shared->workers_lack_until, 0);
 		pg_atomic_init_u64(&outbox_shared->last_id, 0);
 		outbox_shared->ndatabases = outbox_max_databases;
 		for (int i = 0; i < outbox_max_databases; i++)

@@ -137,6 +137,9 @@ typedef struct OutboxShared
 	int			launcher_quick_ends;	/* launchers in a row that did not live long */
 	TimestampTz launcher_started;
 
+	/* Until when workers that merely help are to make room (worker.h). */
+	pg_atomic_uint64 workers_lack_until;
+
 	/* The highest message id timestamp handed out, in the 60-bit unit of message_id.h. */
 	pg_atomic_uint64 last_id;
 

@@ -13,7 +13,11 @@
 #include "utils/memutils.h"
 
 #include "dispatch/dispatcher.h"
+#include "dispatch/shmem.h"
 #include "dispatch/worker.h"
+
+/* Whoever lacks one tries again sooner than that, and says so again. */
+#define LACK_US (30 * USECS_PER_SEC)
 
 BackgroundWorkerHandle *
 outbox_register_worker(const char *type, const char *main, Datum arg, const void *extra, Size extra_size)
@@ -39,4 +43,16 @@ outbox_register_worker(const char *type, const char *main, Datum arg, const void
 	registered = RegisterDynamicBackgroundWorker(&worker, &handle);
 	MemoryContextSwitchTo(oldcontext);
 	return registered ? handle : NULL;
+}
+
+void
+outbox_workers_lack(TimestampTz now)
+{
+	pg_atomic_write_u64(&outbox_shared->workers_lack_until, (uint64) (now + LACK_US));
+}
+
+bool
+outbox_workers_are_lacking(TimestampTz now)
+{
+	return now < (TimestampTz) pg_atomic_read_u64(&outbox_shared->workers_lack_until);
 }

@@ -3,7 +3,7 @@
  * worker.h
  *		Processes that a dispatcher starts beside itself.
  *
- * Process: the dispatcher.
+ * Processes: the dispatcher; the launcher says what it lacks.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "postmaster/bgworker.h"
 
 /*
@@ -23,5 +24,12 @@
  */
 extern BackgroundWorkerHandle *outbox_register_worker(const char *type, const char *main, Datum arg,
 													  const void *extra, Size extra_size);
+
+/*
+ * No slot was free for a worker that is needed: those that merely help, of
+ * whatever database, make room and stay away for a while.
+ */
+extern void outbox_workers_lack(TimestampTz now);
+extern bool outbox_workers_are_lacking(TimestampTz now);
 
 #endif							/* OUTBOX_WORKER_H */

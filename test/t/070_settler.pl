@@ -218,6 +218,22 @@ $node->wait_for_dispatcher;
 $node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50);
 $staged = 0;
 
+# --- room for one, until a worker that is needed wants it
+$node->sql('CREATE DATABASE late');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 4');
+$node->restart;
+$node->wait_for_dispatcher;
+load_with_settler('room');
+$node->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'late');
+$node->wait_while_not(
+	sub {
+		$staged += load_messages(1000) if $node->sql('SELECT count(*) FROM outbox.delivery WHERE state < 3') < 4000;
+		return $node->dispatcher_pid('late');
+	},
+	'a settler makes room for the dispatcher of another database');
+check('made room');
+$node->sql('DROP DATABASE late');
+
 # --- no room for one: all goes on without
 $node->append_conf('postgresql.conf', 'max_worker_processes = 3');
 $node->restart;
