@@ -268,9 +268,13 @@ outbox_sockets_forget(const HttpTarget *target, bool end)
 {
 	int			idle = 0;
 
+	/*
+	 * libcurl shares connections among targets that lead to the same place,
+	 * so one may have been busy for another target when its own was forgotten.
+	 */
 	for (int fd = 0; fd < nsockets; fd++)
 	{
-		if (!sockets[fd].open || sockets[fd].target != target)
+		if (!sockets[fd].open || (sockets[fd].target != target && sockets[fd].target != NULL))
 			continue;
 		sockets[fd].target = NULL;
 		if (outbox_poller_wanted(fd) || !outbox_socket_is_ours(fd))

@@ -60,7 +60,8 @@ extern bool outbox_socket_is_adopted(int fd);
 
 /*
  * Forget who opened a target's connections.  end: shut those down that nobody
- * waits for.  Returns how many those were.
+ * waits for, and those of targets forgotten before.  Returns how many those
+ * were.
  */
 extern int	outbox_sockets_forget(const HttpTarget *target, bool end);
 

@@ -403,6 +403,22 @@ check_keeping(void)
 	transport->forget(&calls[0].target);
 	ok(wait_for_count(&seen.ended, before + 50), "%s: a forgotten target's connections are closed", transport->name);
 
+	/* The other transport shares them among targets: one may be in use by another when its own is forgotten. */
+	before = seen.ended;
+	connections = seen.connections;
+	set_up(&call, "/ok");
+	perform(&call);
+	set_up(&calls[0], "/later/50");
+	ok(submit(&calls[0]), "%s: taken", transport->name);
+	turn(0);
+	turn(0);
+	finish(&call);
+	run(1);
+	ok(answered_with(&calls[0], 200), "%s: a target outlives another to the same place", transport->name);
+	finish(&calls[0]);
+	turn(0);
+	ok(wait_for_count(&seen.ended, before + seen.connections - connections), "%s: and no connection outlives both", transport->name);
+
 	/* Never more idle ones than the target may use. */
 	set_up(&call, "/ok");
 	call.target.max_connections = 1;
