@@ -185,7 +185,7 @@ $node->handler('bulk', ['bulk.*'], $receiver->url('/bulk'), concurrency => 50);
 $node->sql("SELECT outbox.drop_handler('all')");
 $before = time;
 is($node->sql("SELECT count(outbox.stage('bulk.item', jsonb_build_object('n', n))) FROM generate_series(1, 20000) AS n"), 20000, '20000 staged at once');
-ok($receiver->wait_for_requests(20000, '/bulk', 180), 'all arrive');
+ok($receiver->wait_for_requests(20000, '/bulk', 3 * $PostgreSQL::Test::Utils::timeout_default), 'all arrive');
 note(sprintf '%.1f s', time - $before);
 $node->sql("CALL outbox.drain('bulk')");
 my $ids = $receiver->ids('/bulk');

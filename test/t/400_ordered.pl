@@ -38,6 +38,8 @@ sub wait_for_handler
 	  || diag("$handler is: " . states($handler));
 }
 
+# For receivers that hang until they are released, however slow the test is.
+my %patient = (ordered => 'true', timeout => '1 hour');
 my %quick = (backoff => \"ARRAY['20 ms']::interval[]", jitter => 0);
 
 # --- Producers that serialise on their business row before they stage, some
@@ -88,7 +90,7 @@ my @wrong = grep {
 is(scalar @wrong, 0, 'which is the order in which the business rows changed');
 
 # --- Keys are any text; deliveries without one go freely.
-$node->handler('keys', ['keys.*'], $receiver->url('/keys'), ordered => 'true', concurrency => 20);
+$node->handler('keys', ['keys.*'], $receiver->url('/keys'), %patient, concurrency => 20);
 $receiver->on('/keys', { hang => 1 });
 my @keys = ("it's", 'a "quoted" one', 'back\\slash', '100%', "\$\$", 'grüße 🎉', ' ', "new\nline", 'x' x 255, 'ü' x 127);
 foreach my $round (1 .. 3)
@@ -104,7 +106,7 @@ check_order(staged_order($node, 'keys'), [ arrivals($receiver, '/keys') ], 'and 
 is($receiver->most_of_a_key('/keys'), 1, 'one at a time');
 
 # --- A head that fails blocks its key alone; dead, it is skipped.
-$node->handler('skip', ['skip.*'], $receiver->url('/skip'), ordered => 'true', max_attempts => 3, %quick);
+$node->handler('skip', ['skip.*'], $receiver->url('/skip'), %patient, max_attempts => 3, %quick);
 $node->handler('twin', ['skip.*'], $receiver->url('/twin'), ordered => 'true');
 $receiver->on('/skip', { hang => 1 });
 my @ids = map { $node->stage('skip.x', qq({"n": $_}), key => 'k') } 1 .. 3;
@@ -148,7 +150,7 @@ foreach my $way ('requeue', 'cancel', 'alter', 'erase')
 }
 
 # --- A dead one that is requeued comes next, behind what is in flight.
-$node->handler('again', ['again.*'], $receiver->url('/again'), ordered => 'true', max_attempts => 1);
+$node->handler('again', ['again.*'], $receiver->url('/again'), %patient, max_attempts => 1);
 $receiver->on('/again', { status => 500 });
 my $dead = $node->stage('again.x', '{"n": 1}', key => 'k');
 wait_for_handler('again', 'dead 1');
@@ -181,10 +183,11 @@ $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'again' 
 is(numbers('/again'), join(' ', 100 .. 199, 100 .. 199), 'a replay keeps the order');
 
 # --- One that is due later holds up those behind it.
-$node->handler('later', ['later.*'], $receiver->url('/later'), ordered => 'true');
-$node->stage('later.x', '{"n": 1}', key => 'k', delay => '1 second');
-$node->stage('later.x', '{"n": 2}', key => 'k');
-$node->stage('later.x', '{"n": 10}', key => 'other');
+$node->handler('later', ['later.*'], $receiver->url('/later'), %patient);
+$node->sql(<<'SQL');
+SELECT outbox.stage('later.x', '{"n": 1}', key => 'k', delay => '1 second'),
+	outbox.stage('later.x', '{"n": 2}', key => 'k'), outbox.stage('later.x', '{"n": 10}', key => 'other')
+SQL
 wait_for_handler('later', 'delivered 3');
 is(numbers('/later'), '10 1 2', 'a scheduled message is waited for by those behind it');
 $receiver->forget;
@@ -213,7 +216,7 @@ is($receiver->most_of_a_key('/later'), 1, 'one at a time');
 
 # --- An operator who holds the row of the head: those behind it are sent, but
 # nothing of the key is settled before it.
-$node->handler('held', ['held.*'], $receiver->url('/held'), ordered => 'true');
+$node->handler('held', ['held.*'], $receiver->url('/held'), %patient);
 $receiver->on('/held', { hang => 1 });
 my @held = map { $node->stage('held.x', qq({"n": $_}), key => 'k') } 1 .. 3;
 $receiver->wait_for_requests(1, '/held');
@@ -244,13 +247,16 @@ is(scalar keys %half, 60, 'all keys have had a turn when half is delivered');
 check_order(staged_order($node, 'turns'), \@turns, 'taking turns', back => 0);
 
 # --- A pause in the middle of a key.
-$node->handler('paused', ['paused.*'], $receiver->url('/paused'), ordered => 'true', concurrency => 4);
-$receiver->on('/paused', { delay => 0.002 });
+$node->handler('paused', ['paused.*'], $receiver->url('/paused'), %patient, concurrency => 4);
+$receiver->on('/paused', ({ delay => 0.002 }) x 50, { hang => 1 });
 $node->sql(q{SELECT outbox.stage_many('paused.x', ARRAY(SELECT jsonb_build_object('n', i) FROM generate_series(1, 400) AS i), ARRAY(SELECT 'k' || i % 3 FROM generate_series(1, 400) AS i))});
-$receiver->wait_for_requests(50, '/paused');
+$receiver->wait_for_requests(53, '/paused');
 $node->sql("SELECT outbox.pause_handler('paused')");
+# The dispatcher may still have to hear of it.
+$receiver->release('/paused', { delay => 0.1 });
 $node->wait_for("SELECT in_flight FROM outbox.dispatchers WHERE database = 'postgres'", 0, 'paused: nothing is in flight any more');
 cmp_ok($receiver->count('/paused'), '<', 400, 'paused in the middle');
+$receiver->on('/paused', { delay => 0.002 });
 $node->sql("SELECT outbox.resume_handler('paused')");
 wait_for_handler('paused', 'delivered 400');
 check_order(staged_order($node, 'paused'), [ arrivals($receiver, '/paused') ], 'a pause in the middle', back => 0);
