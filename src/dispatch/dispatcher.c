@@ -644,11 +644,13 @@ check_installation(void)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	outbox_pin_settling(LOCK_TIMEOUT);
 	take_settings();
+	outbox_act_as_owner();
 	outbox_installation_read(&installation);
 	if (installation.installed)
 		outbox_slot_name(get_database_name(MyDatabaseId));
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	outbox_act_as_worker();
 	outbox_work_end();
 
 	if (!installation.installed)

@@ -38,6 +38,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/session.h"
 #include "compat.h"
 #include "dispatch/failure.h"
 #include "dispatch/hook_call.h"
@@ -358,9 +359,11 @@ is_installed(void)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	outbox_pin_settling(LOCK_TIMEOUT);
+	outbox_act_as_owner();
 	outbox_installation_read(&installation);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	outbox_act_as_worker();
 	end_work();
 	return installation.installed && installation.version_matches && !installation.held;
 }

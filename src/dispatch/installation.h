@@ -29,6 +29,7 @@ typedef struct OutboxInstallation
 	char		problem[256];	/* when the version does not match */
 } OutboxInstallation;
 
+/* In a transaction that acts as the owner, whose function says whether this is a copy. */
 extern void outbox_installation_read(OutboxInstallation *installation);
 
 #endif							/* OUTBOX_INSTALLATION_H */

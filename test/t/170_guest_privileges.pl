@@ -195,12 +195,17 @@ CREATE CONSTRAINT TRIGGER late AFTER INSERT OR DELETE ON outbox.hook DEFERRABLE 
 ALTER TABLE outbox.hook ENABLE ALWAYS TRIGGER late;
 CREATE TRIGGER soon AFTER INSERT ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION dba.tell();
 ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER soon;
-SELECT outbox.stage('a');
+CREATE OR REPLACE FUNCTION outbox._held() RETURNS boolean LANGUAGE plpgsql AS \$\$ BEGIN RETURN NOT dba.tell('function of outbox'); END \$\$;
 SQL
+my $before = $node->dispatcher_pid('lost');
+$node->sql("SELECT pg_terminate_backend($before)");
+$node->wait_for_dispatcher('lost', $before);
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND datname = 'lost'", 1, 'the workers have started with what the owner has changed');
+$node->stage('a', '{}', database => 'lost');
 $node->wait_for_states('delivered 2', 'delivery goes on', 'lost');
 # Of the workers, which have no application name.
 my %ran = map { $_ => 1 } $node->log_text =~ /\[\d+\] LOG:  (.+ ran as .+)/g;
-is(join(', ', sort keys %ran), 'attempt ran as dba, check of attempt ran as dba, hook ran as dba, index of delivery ran as dba', 'all of it ran with the rights of the owner');
+is(join(', ', sort keys %ran), 'attempt ran as dba, check of attempt ran as dba, function of outbox ran as dba, hook ran as dba, index of delivery ran as dba', 'all of it ran with the rights of the owner');
 is($node->sql("SELECT count(*) FROM outbox.verify() WHERE finding = 'owner that is not a superuser' AND severity = 'error'", 'lost'), 1, 'outbox.verify() reports the owner');
 
 unlike($node->log_text, qr/PANIC|TRAP|terminated by signal/, 'nothing crashed');
