@@ -372,14 +372,17 @@ set_body(CurlTransfer *transfer, const HttpExchange *exchange)
 		curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->body != NULL ? exchange->body : "") == CURLE_OK;
 }
 
-/* An idle transfer of this target with everything set, or NULL. */
+/*
+ * An idle transfer of this target with everything set, or NULL.  problem, of
+ * HTTP_ERROR_LEN bytes: what is wrong with the target, or empty.
+ */
 static CurlTransfer *
-ready_transfer(CurlTarget *target, HttpExchange *exchange, const char **problem)
+ready_transfer(CurlTarget *target, HttpExchange *exchange, char *problem)
 {
 	CurlTransfer *transfer = target->idle;
 	bool		fresh;
 
-	*problem = NULL;
+	problem[0] = '\0';
 	if (transfer != NULL)
 	{
 		target->idle = transfer->next;
@@ -391,13 +394,7 @@ ready_transfer(CurlTarget *target, HttpExchange *exchange, const char **problem)
 		return NULL;
 	fresh = transfer->job.easy == NULL;
 	if (!outbox_job_prepare(&transfer->job, exchange->target))
-	{
-		if (transfer->job.error[0] != '\0')
-		{
-			snprintf(exchange->error, HTTP_ERROR_LEN, "%s", transfer->job.error);
-			*problem = exchange->error;
-		}
-	}
+		snprintf(problem, HTTP_ERROR_LEN, "%s", transfer->job.error);
 	else if ((!fresh || set_callbacks(transfer) == CURLE_OK) &&
 			 set_lines(transfer, exchange) && set_body(transfer, exchange))
 		return transfer;
@@ -449,7 +446,7 @@ curl_submit(HttpExchange *exchange)
 {
 	CurlTarget *target = target_state(exchange->target);
 	CurlTransfer *transfer;
-	const char *problem;
+	char		problem[HTTP_ERROR_LEN];
 	int			descriptors;
 
 	if (target == NULL || outbox_exchange_in_flight() >= outbox_engine_capacity())
@@ -461,8 +458,8 @@ curl_submit(HttpExchange *exchange)
 	outbox_exchange_begin(exchange);
 	if (target->broken || outbox_headers_are_broken(exchange->headers, exchange->nheaders))
 		return fail_at_once(exchange, OUTBOX_BROKEN_HEADER);
-	transfer = ready_transfer(target, exchange, &problem);
-	if (transfer == NULL && problem != NULL)
+	transfer = ready_transfer(target, exchange, problem);
+	if (transfer == NULL && problem[0] != '\0')
 		return fail_at_once(exchange, problem);
 	if (transfer == NULL || !outbox_job_start(&engine, &transfer->job, descriptors))
 	{
