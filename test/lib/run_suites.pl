@@ -64,6 +64,7 @@ foreach my $suite (@suites)
 	$run->(@files);
 	printf "== %s took %d s\n", $name, time - $before;
 }
+count_assertions();
 
 print "\n";
 print "FAILED: $_\n" foreach @failures;
@@ -120,6 +121,23 @@ sub count_failure
 	my $what = shift;
 	push @failures, $what;
 	$failed++;
+}
+
+# A server's assertion that failed is a failure even if the test did not mind:
+# many tests have servers crash, and what comes back after a crash.
+sub count_assertions
+{
+	foreach my $log (sort glob "$tmp/log/*.log $tmp/*/log/postmaster.log $tmp/pgtap/server.log")
+	{
+		open my $in, '<', $log or next;
+		while (my $line = <$in>)
+		{
+			next unless $line =~ /^TRAP: /;
+			print $line;
+			count_failure('an assertion failed: ' . basename($log));
+		}
+	}
+	return;
 }
 
 sub show_file
