@@ -294,15 +294,16 @@ sub outbox_contents
 	return ($text, $sequences);
 }
 
-# Everything the server logged so far.
-# The server's log, but for what it says to those who knock too early, as
-# pg_ctl does while it waits for a slow start.
+# Everything the server logged so far, but for what it says to those who knock
+# too early, as pg_ctl does while it waits for a slow start, and for autovacuum
+# that stood in the way of a shutdown or of DROP DATABASE.
 sub log_text
 {
 	my $self = shift;
 	my $log = slurp_file($self->logfile);
 
 	$log =~ s/^.*FATAL:  the database system is (?:starting up|not yet accepting connections|shutting down)\n//mg;
+	$log =~ s/^.*FATAL:  terminating autovacuum process due to administrator command\n//mg;
 	return $log;
 }
 
