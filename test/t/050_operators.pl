@@ -18,18 +18,21 @@ sub state_of
 	return $node->sql("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$id'");
 }
 
-# cancel before it is sent: never sent.
+# cancel before it is sent: never sent.  In the session that staged it, which
+# is early enough on a slow server as well.
 $node->handler('h', ['t.*'], $receiver->url('/h'));
-my $id = $node->stage('t.x', '{}', delay => \"interval '500 ms'");
-is($node->sql("SELECT outbox.cancel('$id', 'changed our mind')"), 1, 'cancel what is scheduled');
-my $next = $node->stage('t.x', '{}', delay => \"interval '700 ms'");
+is($node->sql(<<'END'), 1, 'cancel what is scheduled');
+SELECT outbox.stage('t.x', '{}', delay => interval '2 s') AS id \gset
+SELECT outbox.cancel(:'id', 'changed our mind');
+END
+my $next = $node->stage('t.x', '{}', delay => \"interval '2 s'");
 ok($receiver->wait_for_requests(1, '/h'), 'what was scheduled behind it arrives');
 is_deeply([ keys %{ $receiver->ids('/h') } ], [$next], 'the cancelled one does not');
 
 # cancel while the request is out: the answer changes nothing.
 $receiver->on('/h', { hang => 1 });
 $receiver->forget;
-$id = $node->stage('t.x', '{}');
+my $id = $node->stage('t.x', '{}');
 ok($receiver->wait_for_requests(1, '/h'), 'a request is out');
 is($node->sql("SELECT outbox.cancel('$id', 'too slow')"), 1, 'cancel while it is out');
 is($receiver->release('/h', { status => 200 }), 1, 'then the answer comes');
