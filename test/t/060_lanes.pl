@@ -105,7 +105,7 @@ $node->wait_for(state_of($id), 'delivered', 'and what was to be read meanwhile i
 # All requests that may be out are out.  A lane that has a message in memory
 # looks in vain for more, and sends it when there is room again.
 $receiver->on('/hog', { hang => 1 });
-$node->handler('hog', ['hog.*'], $receiver->url('/hog'));
+$node->handler('hog', ['hog.*'], $receiver->url('/hog'), timeout => '1 h');
 $node->handler('waits', ['waits.*'], $receiver->url('/waits'));
 $node->sql("SELECT count(outbox.stage('hog.x')) FROM generate_series(1, 4)");
 ok($receiver->wait_for_requests(4, '/hog'), 'as many requests are out as may be');
@@ -117,9 +117,9 @@ is($receiver->release('/hog', {}), 4, 'there is room');
 $node->wait_for(state_of($id), 'delivered', 'and it is delivered');
 
 # The doorbell overflows, and what did not fit is that a message was cancelled
-# which is in memory already.
+# which is in memory already.  It takes its time to create that many handlers.
 $receiver->on('/queue', { hang => 1 });
-$node->handler('queue', ['queue.*'], $receiver->url('/queue'), concurrency => 1);
+$node->handler('queue', ['queue.*'], $receiver->url('/queue'), concurrency => 1, timeout => '1 h');
 $node->stage('queue.out');
 ok($receiver->wait_for_requests(1, '/queue'), 'a request is out');
 my @queued = map { $node->stage('queue.waits') } 1 .. 3;
