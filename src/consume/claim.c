@@ -38,6 +38,7 @@
 #include "utils/uuid.h"
 
 #include "common/result_set.h"
+#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "consume/arguments.h"
@@ -93,11 +94,11 @@ typedef struct Claim
 static void
 open_messages(Claim *claim)
 {
-	claim->message = table_open(outbox_relation_oid("message", false), AccessShareLock);
+	claim->message = outbox_table_open("message", AccessShareLock);
 	if (RelationGetNumberOfAttributes(claim->message) < Anum_message_payload)
 		elog(ERROR, "table outbox.message has %d columns instead of %d",
 			 RelationGetNumberOfAttributes(claim->message), Anum_message_payload);
-	claim->message_pkey = index_open(outbox_relation_oid("message_pkey", false), AccessShareLock);
+	claim->message_pkey = outbox_index_open(claim->message, "message_pkey", AccessShareLock);
 	claim->message_slot = table_slot_create(claim->message, NULL);
 }
 

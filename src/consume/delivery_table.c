@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "consume/delivery_table.h"
@@ -138,7 +139,7 @@ outbox_deliveries_open(OutboxDeliveryTable *table, bool writing)
 
 	memset(table, 0, sizeof(OutboxDeliveryTable));
 	table->writing = writing;
-	table->rel = table_open(outbox_relation_oid("delivery", false), lockmode);
+	table->rel = outbox_table_open("delivery", lockmode);
 	if (RelationGetNumberOfAttributes(table->rel) < Anum_delivery_error)
 		elog(ERROR, "table outbox.delivery has %d columns instead of %d",
 			 RelationGetNumberOfAttributes(table->rel), Anum_delivery_error);
@@ -178,7 +179,7 @@ outbox_deliveries_close(OutboxDeliveryTable *table)
 Relation
 outbox_deliveries_index(OutboxDeliveryTable *table, const char *name)
 {
-	return index_open(outbox_relation_oid(name, false), table->writing ? RowExclusiveLock : AccessShareLock);
+	return outbox_index_open(table->rel, name, table->writing ? RowExclusiveLock : AccessShareLock);
 }
 
 bool

@@ -14,8 +14,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/relation.h"
 #include "common/session.h"
-#include "common/table_lock.h"
 #include "compat.h"
 #include "consume/key_order.h"
 #include "consume/outcome_row.h"

@@ -22,7 +22,6 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/jsonb.h"
@@ -33,6 +32,7 @@
 #include "utils/timestamp.h"
 
 #include "common/outstanding.h"
+#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/fetch.h"
@@ -161,16 +161,6 @@ note_durability(TupleTableSlot *slot)
 		flush_point = lsn;
 }
 
-static Relation
-open_relation(const char *name, LOCKMODE lockmode)
-{
-	Oid			relid = outbox_relation_oid(name, false);
-
-	if (!ConditionalLockRelationOid(relid, lockmode))
-		return NULL;
-	return relation_open(relid, NoLock);
-}
-
 static void
 close_relations(void)
 {
@@ -217,10 +207,10 @@ outbox_fetch_begin(void)
 	Snapshot	snapshot = GetActiveSnapshot();
 
 	memset(&reader, 0, sizeof(reader));
-	if ((reader.delivery = open_relation("delivery", RowExclusiveLock)) == NULL ||
-		(reader.outstanding = open_relation("delivery_outstanding", AccessShareLock)) == NULL ||
-		(reader.message = open_relation("message", AccessShareLock)) == NULL ||
-		(reader.message_pkey = open_relation("message_pkey", AccessShareLock)) == NULL ||
+	if ((reader.delivery = outbox_table_open_if_free("delivery", RowExclusiveLock)) == NULL ||
+		(reader.outstanding = outbox_index_open_if_free(reader.delivery, "delivery_outstanding", AccessShareLock)) == NULL ||
+		(reader.message = outbox_table_open_if_free("message", AccessShareLock)) == NULL ||
+		(reader.message_pkey = outbox_index_open_if_free(reader.message, "message_pkey", AccessShareLock)) == NULL ||
 		!outbox_probe_begin(reader.delivery, snapshot))
 	{
 		close_relations();

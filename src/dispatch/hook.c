@@ -22,8 +22,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/relation.h"
 #include "common/session.h"
-#include "common/table_lock.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hook.h"

@@ -25,8 +25,8 @@
 
 #include "common/attempt_log.h"
 #include "common/retry_policy.h"
+#include "common/relation.h"
 #include "common/session.h"
-#include "common/table_lock.h"
 #include "compat.h"
 #include "consume/delivery_table.h"
 #include "dispatch/doorbell.h"

@@ -13,8 +13,8 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "common/relation.h"
 #include "common/session.h"
-#include "common/table_lock.h"
 #include "dispatch/lane_status.h"
 
 /* A row or table that somebody holds is tried again after this time. */

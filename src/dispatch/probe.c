@@ -20,13 +20,13 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/pg_type.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/order.h"
@@ -53,16 +53,6 @@ static AttrNumber key_column;
 static AttrNumber due_column;
 static AttrNumber id_column;
 
-static Relation
-open_index(const char *name)
-{
-	Oid			relid = outbox_relation_oid(name, false);
-
-	if (!ConditionalLockRelationOid(relid, AccessShareLock))
-		return NULL;
-	return relation_open(relid, NoLock);
-}
-
 static AttrNumber
 find_column(Relation delivery, const char *name)
 {
@@ -79,8 +69,8 @@ outbox_probe_begin(Relation delivery, Snapshot snapshot)
 	memset(&prober, 0, sizeof(prober));
 	if (!outbox_order_exists())
 		return true;
-	if ((prober.keyed = open_index("delivery_keyed")) == NULL ||
-		(prober.blocking = open_index("delivery_blocking")) == NULL)
+	if ((prober.keyed = outbox_index_open_if_free(delivery, "delivery_keyed", AccessShareLock)) == NULL ||
+		(prober.blocking = outbox_index_open_if_free(delivery, "delivery_blocking", AccessShareLock)) == NULL)
 	{
 		outbox_probe_end();
 		return false;

@@ -13,8 +13,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/relation.h"
 #include "common/session.h"
-#include "common/table_lock.h"
 #include "compat.h"
 #include "dispatch/handlers.h"
 #include "dispatch/installation.h"

@@ -17,8 +17,8 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "common/relation.h"
 #include "common/session.h"
-#include "common/table_lock.h"
 #include "consume/tend.h"
 #include "dispatch/fetch.h"
 #include "dispatch/lane.h"

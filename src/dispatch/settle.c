@@ -31,8 +31,8 @@
 #include "utils/timestamp.h"
 
 #include "common/attempt_log.h"
+#include "common/relation.h"
 #include "common/session.h"
-#include "common/table_lock.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hook.h"
@@ -227,19 +227,17 @@ retry_held(TimestampTz now)
 static bool
 open_settler(void)
 {
-	Oid			relid = outbox_relation_oid("delivery", false);
-
 	/* The other tables are locked here as well, so that writing to them cannot wait later. */
 	if (!outbox_lock_if_free("delivery", RowExclusiveLock) || !outbox_lock_if_free("attempt", RowExclusiveLock) ||
 		!outbox_lock_if_free("hook", RowExclusiveLock))
 		return false;
-	settler.delivery = relation_open(relid, NoLock);
-	settler.pkey = index_open(outbox_relation_oid("delivery_pkey", false), RowExclusiveLock);
+	settler.delivery = outbox_table_open("delivery", NoLock);
+	settler.pkey = outbox_index_open(settler.delivery, "delivery_pkey", NoLock);
 
 	for (int i = 0; i < COLUMNS; i++)
 	{
 		if (columns[i] == 0)
-			columns[i] = get_attnum(relid, column_names[i]);
+			columns[i] = get_attnum(RelationGetRelid(settler.delivery), column_names[i]);
 	}
 
 	settler.nblocks = RelationGetNumberOfBlocks(settler.delivery);

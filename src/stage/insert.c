@@ -19,6 +19,7 @@
 #include "utils/rel.h"
 #include "utils/uuid.h"
 
+#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "stage/insert.h"
@@ -72,7 +73,7 @@ disable_ordinary_triggers(TriggerDesc *triggers)
 static void
 open_table(OutboxTable *table, EState *estate, const char *name, int columns)
 {
-	table->rel = table_open(outbox_relation_oid(name, false), RowExclusiveLock);
+	table->rel = outbox_table_open(name, RowExclusiveLock);
 	if (RelationGetNumberOfAttributes(table->rel) < columns)
 		elog(ERROR, "table outbox.%s has %d columns instead of %d",
 			 name, RelationGetNumberOfAttributes(table->rel), columns);

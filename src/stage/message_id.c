@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/shmem.h"
@@ -199,10 +200,10 @@ highest_id(Relation heap, Relation index, const pg_uuid_t *below, pg_uuid_t *id)
  * message there, so it is reported and ignored.
  */
 static uint64
-highest_timestamp(Oid message_relid)
+highest_timestamp(void)
 {
-	Relation	heap = table_open(message_relid, AccessShareLock);
-	Relation	index = index_open(outbox_relation_oid("message_pkey", false), AccessShareLock);
+	Relation	heap = outbox_table_open("message", AccessShareLock);
+	Relation	index = outbox_index_open(heap, "message_pkey", AccessShareLock);
 	pg_uuid_t	id;
 	pg_uuid_t	trusted;
 	uint64		result = 0;
@@ -230,7 +231,7 @@ highest_timestamp(Oid message_relid)
 }
 
 void
-outbox_message_ids_seed(Oid message_relid)
+outbox_message_ids_seed(void)
 {
 	OutboxDatabase *db;
 
@@ -239,7 +240,7 @@ outbox_message_ids_seed(Oid message_relid)
 	db = outbox_my_database();
 	if (db == NULL || pg_atomic_read_u32(&db->ids_seeded) == 0)
 	{
-		raise_last_id(highest_timestamp(message_relid));
+		raise_last_id(highest_timestamp());
 		if (db)
 			pg_atomic_write_u32(&db->ids_seeded, 1);
 	}
@@ -252,7 +253,7 @@ PG_FUNCTION_INFO_V1(outbox_sql_seed_ids);
 Datum
 outbox_sql_seed_ids(PG_FUNCTION_ARGS)
 {
-	raise_last_id(highest_timestamp(outbox_relation_oid("message", false)));
+	raise_last_id(highest_timestamp());
 	PG_RETURN_VOID();
 }
 

@@ -28,7 +28,7 @@
  * is not above those already in the table.  Cheap once done; reads the end
  * of the primary key the first time.  Needs an active snapshot.
  */
-extern void outbox_message_ids_seed(Oid message_relid);
+extern void outbox_message_ids_seed(void);
 
 /* The next n timestamps for ids, all in a row; returns the first.  now is the clock. */
 extern uint64 outbox_message_ids_reserve(TimestampTz now, int n);

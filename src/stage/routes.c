@@ -32,6 +32,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/shmem.h"
@@ -245,7 +246,7 @@ read_handler(TupleTableSlot *slot, const HandlerColumns *columns)
 static void
 read_handlers(void)
 {
-	Relation	rel = table_open(handler_relid, AccessShareLock);
+	Relation	rel = outbox_table_open("handler", AccessShareLock);
 	HandlerColumns columns;
 	Snapshot	snapshot;
 	TableScanDesc scan;

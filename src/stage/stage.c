@@ -163,7 +163,7 @@ static uint64
 begin_writing(Staging *staging, int n)
 {
 	outbox_inserter_open(&staging->inserter);
-	outbox_message_ids_seed(RelationGetRelid(staging->inserter.message.rel));
+	outbox_message_ids_seed();
 	return outbox_message_ids_reserve(staging->envelope.staged_at, n);
 }
 

@@ -231,6 +231,35 @@ foreach my $what (@tables, 'indexes')
 }
 is($node->dispatcher_pid, $dispatcher, 'it is the same dispatcher all along');
 unlike(slurp_file($node->logfile, $mark), qr/gives up|lock timeout/, 'and it never had to give up');
+
+#
+# Something else in the place of a table, or a copy of it, whose indexes have
+# other names: refused by sessions and workers, until the table is put back.
+#
+$node->handler('pull', ['pull.*'], undef);
+my %key = (message => 'id', delivery => 'message_id', handler => 'id');
+foreach my $table (sort keys %key)
+{
+	foreach my $kind (
+		[ stage => 'VIEW', "CREATE VIEW outbox.$table AS TABLE outbox.away" ],
+		[ stage => 'TABLE', "CREATE TABLE outbox.$table (LIKE outbox.away) PARTITION BY RANGE ($key{$table})" ],
+		[ claim => 'TABLE', "CREATE TABLE outbox.$table (LIKE outbox.away INCLUDING ALL); INSERT INTO outbox.$table TABLE outbox.away" ])
+	{
+		my ($refused, $what, $create) = @$kind;
+		$node->sql("ALTER TABLE outbox.$table RENAME TO away; $create");
+		my $before = $node->dispatcher_pid;
+		$node->sql("SELECT pg_terminate_backend($before)");
+		my %calls = (stage => q{outbox.stage('a.b')}, claim => q{outbox.claim('pull')}, complete => q{outbox.complete('pull', gen_random_uuid(), 1)});
+		my %errors = map { $_ => $node->sql_error("SELECT $calls{$_}") } sort keys %calls;
+		# Workers, and sessions that claim, read handlers with SQL, which takes anything.
+		like($errors{$refused}, qr/ERROR:  42809: "outbox\.\w+" is not an .*HINT:/s, "$refused refuses: $create") unless $table eq 'handler' && $refused eq 'claim';
+		$node->wait_for("SELECT last_error ~ 'is not an' FROM outbox.dispatchers WHERE database = 'postgres'", 't', 'and so does the dispatcher') unless $table eq 'handler';
+		$node->sql("DROP $what outbox.$table; ALTER TABLE outbox.away RENAME TO $table");
+		$node->wait_for_dispatcher('postgres', $before);
+	}
+}
+my $as_before = $node->stage('a.b', '{}');
+$node->wait_for("SELECT state FROM outbox.deliveries WHERE message_id = '$as_before'", 'delivered', 'once they are back they are used as before');
 unlike($node->log_text, qr/PANIC|TRAP|terminated by signal/, 'no process has crashed');
 $node->stop;
 

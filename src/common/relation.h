@@ -1,0 +1,37 @@
+/*-------------------------------------------------------------------------
+ *
+ * relation.h
+ *		Opening and locking the extension's tables and their indexes.
+ *
+ * Promises: what is read and written below SQL is an ordinary table, by an
+ * index of its own.  An owner can rename a table and put a view or a
+ * partitioned table in its place, or a copy while the indexes stay with the
+ * original; then this raises.  And whatever says "if free" waits for nobody's
+ * lock, so that no operator's open transaction can stall a worker.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_RELATION_H
+#define OUTBOX_RELATION_H
+
+#include "postgres.h"
+
+#include "storage/lockdefs.h"
+#include "utils/relcache.h"
+
+/* mode is NoLock if it is locked already. */
+extern Relation outbox_table_open(const char *name, LOCKMODE mode);
+extern Relation outbox_index_open(Relation table, const char *name, LOCKMODE mode);
+
+/* The same, but NULL if somebody's lock is in the way. */
+extern Relation outbox_table_open_if_free(const char *name, LOCKMODE mode);
+extern Relation outbox_index_open_if_free(Relation table, const char *name, LOCKMODE mode);
+
+/*
+ * Lock a table and all its indexes, each of which can be locked by itself
+ * (ALTER INDEX ... SET TABLESPACE).  False if somebody is in the way; what was
+ * locked until then stays so until the transaction ends.
+ */
+extern bool outbox_lock_if_free(const char *table, LOCKMODE mode);
+
+#endif							/* OUTBOX_RELATION_H */
