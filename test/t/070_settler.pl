@@ -61,7 +61,7 @@ sub load_with_settler
 	return;
 }
 
-$node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50);
+$node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50, timeout => '1 hour');
 is($node->sql($settlers), 0, 'nobody is started without need');
 
 # --- it comes with the load
@@ -215,7 +215,7 @@ $node->wait_for($settlers, 0, 'DROP EXTENSION ends it');
 $node->sql('CREATE EXTENSION outbox');
 $receiver->forget;
 $node->wait_for_dispatcher;
-$node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50);
+$node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50, timeout => '1 hour');
 $staged = 0;
 
 # --- room for one, until a worker that is needed wants it
