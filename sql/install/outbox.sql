@@ -1166,15 +1166,22 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox._part(text) IS 'Internal: the routines that a producer, consumer, operator or monitor has to be able to execute, and the views it has to read';
 
-CREATE FUNCTION outbox._grant_part(part text, role name) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	p record;
+CREATE FUNCTION outbox._check_role(role name) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
 		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
 			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
 	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_role(name) IS 'Internal: raise undefined_object if there is no such role';
+
+CREATE FUNCTION outbox._grant_part(part text, role name) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	p record;
+BEGIN
+	PERFORM outbox._check_role(role);
 	PERFORM outbox._lock_grants();
 	SELECT * INTO p FROM outbox._part(part);
 	EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', p.routines, role);
@@ -1189,10 +1196,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	p record;
 BEGIN
-	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
-		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
-			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
-	END IF;
+	PERFORM outbox._check_role(role);
 	PERFORM outbox._lock_grants();
 	SELECT * INTO p FROM outbox._part(part);
 	EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %I', p.routines, role);
