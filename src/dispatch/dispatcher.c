@@ -125,11 +125,9 @@ static void
 take_settings(void)
 {
 	outbox_apply_database_settings();
-	outbox_pin_settling(LOCK_TIMEOUT);
+	outbox_pin_settling_alone(LOCK_TIMEOUT);
 	/* A handler is known to have changed by its text. */
 	outbox_pin("extra_float_digits", "1");
-	/* Of triggers on the extension's tables only those that their owner made ENABLE ALWAYS fire. */
-	outbox_pin("session_replication_role", "replica");
 }
 
 static void

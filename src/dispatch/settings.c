@@ -88,6 +88,13 @@ outbox_pin_settling(const char *lock_timeout)
 	outbox_pin("synchronous_commit", outbox_settle_synchronous_commit == SYNCHRONOUS_COMMIT_OFF ? "off" : "local");
 }
 
+void
+outbox_pin_settling_alone(const char *lock_timeout)
+{
+	outbox_pin_settling(lock_timeout);
+	outbox_pin("session_replication_role", "replica");
+}
+
 /* Names of our settings that were set for the database or the role at some time. */
 static List *ever_set = NIL;
 

@@ -33,6 +33,13 @@ extern void outbox_pin_settings(void);
 extern void outbox_pin_settling(const char *lock_timeout);
 
 /*
+ * The same for one that runs nobody's functions, as a hook worker does: of
+ * triggers on the extension's tables only those that their owner made ENABLE
+ * ALWAYS fire.
+ */
+extern void outbox_pin_settling_alone(const char *lock_timeout);
+
+/*
  * Take up what ALTER DATABASE and ALTER ROLE have set and reset since the
  * last call, as a new session would.  In a transaction, at
  * start and after each reload of the configuration, and before pinning.

@@ -115,9 +115,7 @@ take_settings(void)
 	outbox_pin_settings();
 	StartTransactionCommand();
 	outbox_apply_database_settings();
-	outbox_pin_settling(LOCK_TIMEOUT);
-	/* Of triggers on the extension's tables only those that their owner made ENABLE ALWAYS fire. */
-	outbox_pin("session_replication_role", "replica");
+	outbox_pin_settling_alone(LOCK_TIMEOUT);
 	CommitTransactionCommand();
 	outbox_work_end();
 }
