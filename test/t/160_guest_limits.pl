@@ -152,8 +152,8 @@ $node->sql("SELECT outbox.stage('many.' || n) FROM generate_series(1, 10000) n")
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE topic LIKE 'many.%' AND state = 'delivered'", 10_003, 'and each of them gets one');
 my $begin = time;
 is($node->sql("SELECT outbox.alter_handler('many_77', url => '" . $receiver->url('/other') . "') IS NULL"), 'f', 'one of them is changed');
-$node->stage('many.77');
-ok($receiver->wait_for_requests(1, '/other'), 'and is used as it is now');
+# Soon: after reading that many handlers the dispatcher rests for a multiple of the time it took.
+$node->wait_while_not(sub { $node->stage('many.77'); return $receiver->count('/other') > 0; }, 'and is used as it is now');
 note(sprintf 'after %.3f s; memory of the dispatcher in kB: %d', time - $begin, proc($pid, 'smaps_rollup', 'Anonymous')) if -r "/proc/$pid/smaps_rollup";
 is($node->dispatcher_pid, $pid, 'by the same dispatcher as before');
 
