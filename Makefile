@@ -72,9 +72,10 @@ $(UNIT_TESTS): %: %.c test/unit/tap.h
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -L$(libdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
 
 # Modules that need a backend are tested through a library that test/t builds and loads.
+# It has its own variables, wherever the library that has them too is loaded.
 UNIT_MODULE = test/unit/server/outbox_unit$(DLSUFFIX)
 $(UNIT_MODULE): test/unit/server/outbox_unit.c src/common/fault.o src/consume/pull_state.o $(filter src/format/%.o src/policy/%.o,$(OBJS))
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -o $@ $^ $(LDFLAGS) $(SHLIB_LINK)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $^ $(LDFLAGS) $(SHLIB_LINK)
 unit-module: $(UNIT_MODULE)
 
 unit-check: $(UNIT_TESTS)
