@@ -305,7 +305,9 @@ sub replace_file
 }
 
 local $ENV{PATH} = "$root$dirs{bindir}:$ENV{PATH}";
-my $next = '9.9';
+# It ends as this one does: the linker may have stored "0", a setting's value,
+# as the end of "1.0".
+(my $next = $version) =~ s/^\d/9/;
 my $updated = OutboxCluster->create('updated');
 $updated->handler('h', ['a.*'], $receiver->url('/updated'), backoff => '{100 ms}', max_attempts => 100);
 
