@@ -57,23 +57,24 @@ if ($n > 0)
 $n = option('backlog', 2_000_000);
 if ($n > 0)
 {
-	start_over();
-	backlog($node, 'bench.message.sent', 1000, 200);
-	drain($node);
-	my $memory = dispatcher_memory($node);
+	my (@first, @last);
 	my $most = 0;
-	start_over();
-	backlog($node, 'bench.message.sent', $n, 200);
-	my $before = $node->sql('SELECT clock_timestamp()');
-	enable($node, 'on');
-	until ($node->sql('SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3)') eq 't')
+	foreach (1 .. runs())
 	{
-		my $now = dispatcher_memory($node) - $memory;
-		$most = $now if $now > $most;
-		Time::HiRes::usleep(200_000);
+		start_over();
+		backlog($node, 'bench.message.sent', 1000, 200);
+		drain($node);
+		my $memory = dispatcher_memory($node);
+		start_over();
+		backlog($node, 'bench.message.sent', $n, 200);
+		my $before = drain($node, undef, sub {
+			my $now = dispatcher_memory($node) - $memory;
+			$most = $now if $now > $most;
+		});
+		push @first, slice_rate($node, $before, 0, $slice);
+		push @last, slice_rate($node, $before, $n - $slice, $slice);
 	}
-	my ($first, $last) = (slice_rate($node, $before, 0, $slice), slice_rate($node, $before, $n - $slice, $slice));
-	report("backlog of $n, last $slice", '%8d deliveries/s, %.2f of the first %d', $last, $last / $first, $slice);
+	report("backlog of $n, last $slice", '%8d deliveries/s, %.2f of the first %d', median(@last), ratio(\@last, \@first), $slice);
 	report("backlog of $n, dispatcher's memory above its start", '%8.1f MB at most', $most / 1024);
 }
 $node->stop;

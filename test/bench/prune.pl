@@ -1,13 +1,13 @@
 # Retention: what prune() costs a drain that goes on beside it, and how fast
 # it removes delivered messages.
 #
-# Options: --messages=N (100000), --old=N (200000), --runs=N
+# Options: --messages=N (200000), --old=N (200000), --runs=N
 use strict;
 use warnings;
 
 use OutboxBench;
 
-my $messages = option('messages', 100_000);
+my $messages = option('messages', 200_000);
 my $old = option('old', 200_000);
 my $node = bench_cluster('prune', conf => "outbox.delivered_retention = '1 h'");
 my $port = start_receiver();
@@ -25,8 +25,8 @@ foreach (1 .. runs())
 	backlog($node, 'bench.message.sent', $messages, 200);
 	my $script = $node->basedir . '/prune.sql';
 	open(my $out, '>', $script) or die $!;
-	# 10,000 deliveries a second, a thousand at a time.
-	print $out "SELECT * FROM outbox.prune();\n\\sleep 100 ms\n";
+	# 10,000 messages a second: a thousand at a time, which takes a few ms.
+	print $out "SELECT * FROM outbox.prune(1000);\n\\sleep 85 ms\n";
 	close $out;
 	my $seconds = int($old / 10_000);
 	my $pid = fork // die $!;

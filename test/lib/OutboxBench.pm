@@ -128,10 +128,10 @@ sub backlog
 }
 
 # Deliver what is outstanding (of one handler, if it is named); returns the
-# server's time before that.
+# server's time before that.  What else there is to watch is called all along.
 sub drain
 {
-	my ($node, $handler) = @_;
+	my ($node, $handler, $watch) = @_;
 	my $which = defined $handler ? "AND handler_id = (SELECT id FROM outbox.handler WHERE name = '$handler')" : '';
 	my $before = $node->sql('SELECT clock_timestamp()');
 	enable($node, 'on');
@@ -148,6 +148,7 @@ sub drain
 		last if $idle >= 5 && $session->run("SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3 $which)") eq 't';
 		$idle = 0 if $idle >= 5;
 		die "the backlog did not drain\n" if time > $end;
+		$watch->() if $watch;
 		usleep(50_000);
 	}
 	$session->close;
