@@ -33,10 +33,14 @@
 #define START_AT 1000
 
 /* On two processors, only while so many deliveries are out. */
-#define ENOUGH_OUT 32
+#define ENOUGH_OUT 4
 
-/* While the settler is busy it is given no fewer at a time. */
-#define GIVE_AT 64
+/*
+ * It is given so many at a time, or what there is once the first has waited
+ * so long: each message costs waking it up and, there, a flush of WAL.
+ */
+#define GIVE_AT 256
+#define GIVE_AFTER_US (5 * 1000)
 
 /* It leaves when it has had nothing to do for so long. */
 #define IDLE_US (10 * USECS_PER_SEC)
@@ -326,12 +330,20 @@ give_batch(TimestampTz now)
 	return outbox_mq_send(to_settler, outbox_receipts_size(message.n), &message) == SHM_MQ_SUCCESS;
 }
 
-/* One that is idle gets whatever there is; one that is busy gets it in larger pieces. */
+/* Are there enough for a message?  One that is busy is not hurried. */
+static bool
+is_due(TimestampTz now)
+{
+	int			n = outbox_outcomes_plain();
+
+	return n >= GIVE_AT ||
+		(n > 0 && nbatches == 0 && now - outbox_outcomes_oldest() >= GIVE_AFTER_US);
+}
+
 static bool
 give(TimestampTz now)
 {
-	while (nbatches < OUTBOX_MAX_RECEIPT_MESSAGES &&
-		   outbox_outcomes_plain() >= (nbatches == 0 ? 1 : GIVE_AT))
+	while (nbatches < OUTBOX_MAX_RECEIPT_MESSAGES && is_due(now))
 	{
 		if (!give_batch(now))
 			return false;
