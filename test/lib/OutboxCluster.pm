@@ -263,6 +263,50 @@ sub wait_for_dispatcher
 	return $self->dispatcher_pid($database);
 }
 
+# Is there the second processor that a settler needs?
+sub can_have_settler
+{
+	open my $in, '<', '/proc/cpuinfo' or return 0;
+	return 1 < grep { /^processor/ } <$in>;
+}
+
+# Stage many messages in one transaction; returns how many.
+sub stage_load
+{
+	my ($self, $topic, $n, $database) = @_;
+	return $self->sql('SELECT count(outbox.stage(' . $self->quote($topic) . ", jsonb_build_object('n', n))) FROM generate_series(1, $n) AS n", $database);
+}
+
+# Nothing is outstanding of a handler.
+sub wait_until_done
+{
+	my ($self, $handler, $or) = @_;
+	return $self->wait_until('SELECT ' . ($or // 'false') . ' OR NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3 AND handler_id IN (SELECT id FROM outbox.handler WHERE name = ' . $self->quote($handler) . '))');
+}
+
+# Load a handler, of which many may be out at once and which gets NAME.item,
+# until there is a settler in database postgres and the code, which is called
+# with its pid, returns true; a test of its own.  Returns how many messages that
+# took.  A settler that has ended is not followed by another one at once, what
+# is staged may be delivered before one comes, and one that was seen may have
+# left before the code could do anything to it: then there is more load.
+sub load_settler
+{
+	my ($self, $handler, $name, $code) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $settler = "FROM pg_stat_activity WHERE backend_type = 'outbox settler' AND datname = 'postgres'";
+	my $staged = 0;
+	$self->wait_while_not(
+		sub {
+			$staged += $self->stage_load("$handler.item", 4000);
+			$self->wait_until_done($handler, "EXISTS (SELECT $settler)");
+			my $pid = $self->sql("SELECT pid $settler");
+			return $pid && (!$code || $code->($pid));
+		},
+		$name);
+	return $staged;
+}
+
 # What one wants to see when a test did not get what it waited for.
 sub explain_outbox
 {

@@ -9,7 +9,7 @@ use PsqlSession;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-plan skip_all => 'a settler needs a second processor' if sysconf_processors() < 2;
+plan skip_all => 'a settler needs a second processor' if !OutboxCluster::can_have_settler();
 
 my $receiver = HttpReceiver->start;
 # Answers are gathered for long, so that there are enough of them for two.
@@ -19,18 +19,10 @@ outbox.rescan_interval = 1h
 END
 my $settlers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox settler'";
 
-sub sysconf_processors
-{
-	open(my $in, '<', '/proc/cpuinfo') or return 1;
-	return scalar grep { /^processor/ } <$in>;
-}
-
-sub settler_pid { return $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox settler'"); }
-
 sub load_messages
 {
 	my ($n, $database) = @_;
-	return $node->sql("SELECT count(outbox.stage('load.item', jsonb_build_object('n', n))) FROM generate_series(1, $n) AS n", $database);
+	return $node->stage_load('load.item', $n, $database);
 }
 
 my $staged = 0;
@@ -45,20 +37,15 @@ sub check
 	return;
 }
 
-# A load under which a settler is running.  One that has ended is not followed
-# by another one at once, and what is staged may be delivered before that.
+# A load under which a settler is running; returns the pid of one to which the
+# code, if there is any, has done what it is to do.
 sub load_with_settler
 {
-	my ($name) = @_;
+	my ($name, $code) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$node->wait_while_not(
-		sub {
-			$staged += load_messages(4000);
-			$node->wait_until("SELECT ($settlers) > 0 OR NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3)");
-			return settler_pid();
-		},
-		"$name: there is a settler");
-	return;
+	my $pid;
+	$staged += $node->load_settler('load', "$name: there is a settler", sub { $pid = shift; return !$code || $code->($pid); });
+	return $pid;
 }
 
 $node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50, timeout => '1 hour');
@@ -76,12 +63,11 @@ $node->sql("SELECT outbox.pause_handler('load')");
 $staged += load_messages(500);
 my $operator = PsqlSession->new($node);
 $operator->run("BEGIN; SELECT count(*) FROM (SELECT FROM outbox.delivery WHERE state = 0 ORDER BY message_id LIMIT 100 FOR UPDATE) AS held");
-my $pid = settler_pid();
 $node->sql("SELECT outbox.resume_handler('load')");
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state = 'pending'", 100, 'rows that somebody holds wait, the others do not');
-is(settler_pid(), $pid, 'the settler is still the same');
 $operator->run('COMMIT');
 check('held rows');
+unlike($node->log_text, qr/WARNING|ERROR|FATAL/, 'and nobody has failed of it');
 
 $receiver->on('/load', { hang => 1 });
 $node->sql("SELECT outbox.stage('load.item')") foreach 1 .. 3;
@@ -111,22 +97,18 @@ $node->sql('TRUNCATE outbox.message, outbox.delivery');
 $staged = 0;
 
 # --- it is cancelled, terminated, and stopped
-load_with_settler('terminated');
+load_with_settler('cancelled');
 foreach (1 .. 20)
 {
-	my $victim = settler_pid() || next;
-	$node->sql("SELECT pg_cancel_backend($victim)");
+	$node->sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox settler'");
 	usleep(5000);
 }
-$pid = settler_pid();
-$node->sql("SELECT pg_terminate_backend($pid)");
+my $pid = load_with_settler('terminated', sub { return $node->sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox settler' AND pid = $_[0]") eq 't'; });
 $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 'a settler that is terminated ends');
 check('terminated');
 
-load_with_settler('another one');
-check('another one');
-$pid = settler_pid();
-kill 'STOP', $pid;
+# It holds no row then: nobody could settle that.
+$pid = load_with_settler('another one', sub { return $node->wait_until_done('load') && kill 'STOP', $_[0]; });
 $staged += load_messages(500);
 check('a settler that does not answer');
 kill 'CONT', $pid;
@@ -147,11 +129,10 @@ $node->sql("SELECT outbox.drop_handler('broken')");
 $node->sql("DELETE FROM outbox.message WHERE topic = 'broken.item'");
 $node->sql("DELETE FROM outbox.delivery WHERE handler_id = $id");
 $node->wait_for_dispatcher;
-load_with_settler('after failures');
 
 # --- it ends with its dispatcher, comes with the next one, and is in nobody's way
 my $dispatcher = $node->dispatcher_pid;
-$pid = settler_pid();
+$pid = load_with_settler('after failures');
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0, 'a settler ends with its dispatcher');
 $node->wait_for_dispatcher('postgres', $dispatcher);
@@ -184,8 +165,7 @@ is($node->sql("$settlers AND datname = 'other'"), 0, 'and is gone');
 unlike($node->log_text, qr/index of delivery ran as/, 'it has written with the rights of the owner');
 
 # --- kill -9: the server starts again, and duplicates are bounded
-load_with_settler('kill');
-kill 'KILL', settler_pid();
+load_with_settler('kill', sub { return kill 'KILL', $_[0]; });
 $node->wait_until('SELECT true');
 $node->wait_for_dispatcher('postgres');
 check('kill', duplicates => 1);
