@@ -5,8 +5,10 @@ use strict;
 use warnings;
 
 use HttpReceiver;
+use List::Util qw(min);
 use OutboxCluster;
 use PostgreSQL::Test::Utils;
+use PsqlSession;
 use Test::More;
 use Time::HiRes qw(time);
 
@@ -151,25 +153,17 @@ foreach my $property ([ 'ALLOW_CONNECTIONS false', 'ALLOW_CONNECTIONS true' ], [
 unlike($node->log_text, qr/FATAL:.*(does not exist|not currently accepting|dropped)/, 'no dispatcher was started where it could not be');
 $node->stop;
 
-# Many databases, few with an outbox, room for fewer workers and slots than
+# Many databases, few with an outbox, room for far fewer workers and slots than
 # there are databases.
 my $many = OutboxCluster->create(
 	'many',
 	extension => 0,
 	conf => "max_worker_processes = 9\noutbox.max_databases = 4\nlog_min_messages = debug1");
-$many->sql(join ";\n", map { "CREATE DATABASE d$_" } 1 .. 30);
-$many->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', "d$_") foreach (1, 15, 30);
-foreach my $n (1, 15, 30)
-{
-	$many->handler('h', ['a.*'], $receiver->url("/d$n"), database => "d$n");
-	$many->wait_for_dispatcher("d$n");
-}
-my $mark = -s $many->logfile;
-$many->restart;
-$many->stage('a.b', '{}', database => "d$_") foreach (1, 15, 30);
-ok($receiver->wait_for_requests(1, "/d$_"), "d$_ delivers") foreach (1, 15, 30);
+my $databases = 200;
+my @with_outbox = (1, $databases / 2, $databases);
+my $mark = 0;
 
-# Every database has been looked into once.
+# How often a dispatcher has been started in a database.
 sub starts
 {
 	my %starts;
@@ -177,15 +171,51 @@ sub starts
 	$starts{$1}++ while $text =~ /starting background worker process "outbox dispatcher for database "(\w+)""/g;
 	return \%starts;
 }
-$many->wait_while_not(sub { keys %{ starts() } == 31 }, 'each of the other databases is looked into');
+
+# Every database has been looked into, postgres as well, however long that takes
+# as long as it goes on.
+sub all_looked_into
+{
+	my $name = shift;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $seen = 0;
+	while ($seen <= $databases)
+	{
+		my $before = $seen;
+		$many->wait_while_not(sub { ($seen = keys %{ starts() }) >= min($before + 50, $databases + 1) }, "$name, after $before") or last;
+	}
+	return;
+}
+
+# By several sessions, as each spends its time waiting for files.
+my @creators = map { PsqlSession->new($many) } 1 .. 4;
+my @names = map { "d$_" } 1 .. $databases;
+while (@names)
+{
+	$_->start(join ";\n", map { "CREATE DATABASE $_" } splice @names, 0, 5) foreach @creators;
+	is(join('', map { $_->finish } @creators), '', 'databases are created, ' . @names . ' to go');
+}
+$_->close foreach @creators;
+all_looked_into('each of the new databases is looked into');
+$many->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', "d$_") foreach @with_outbox;
+foreach my $n (@with_outbox)
+{
+	$many->handler('h', ['a.*'], $receiver->url("/d$n"), database => "d$n");
+	$many->wait_for_dispatcher("d$n");
+}
+$mark = -s $many->logfile;
+$many->restart;
+$many->stage('a.b', '{}', database => "d$_") foreach @with_outbox;
+all_looked_into('after a restart each database is looked into');
+ok($receiver->wait_for_requests(1, "/d$_"), "d$_ delivers") foreach @with_outbox;
 is_deeply([ grep { $_ != 1 } values %{ starts() } ], [], 'once');
 is($many->sql('SELECT count(*) FROM outbox.dispatchers', 'd1'), 3, 'only three are shown');
 $mark = -s $many->logfile;
-$many->sql('CREATE DATABASE d31');
+$many->sql('CREATE DATABASE another');
 $many->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'd20');
 $many->wait_for_dispatcher('d20');
-$many->wait_while_not(sub { starts()->{d31} }, 'a new database is looked into');
-is_deeply([ sort keys %{ starts() } ], [ 'd20', 'd31' ], 'and of the others only the one that has got the extension');
+$many->wait_while_not(sub { starts()->{another} }, 'a new database is looked into');
+is_deeply([ sort keys %{ starts() } ], [ 'another', 'd20' ], 'and of the others only the one that has got the extension');
 
 # More outboxes than there are slots: reported once, and served when there is room.
 $many->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'd5');
