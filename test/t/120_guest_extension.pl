@@ -11,6 +11,7 @@ use File::Path qw(make_path);
 use HttpReceiver;
 use OutboxCluster;
 use PostgreSQL::Test::Utils;
+use PsqlSession;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
@@ -260,8 +261,46 @@ foreach my $table (sort keys %key)
 }
 my $as_before = $node->stage('a.b', '{}');
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE message_id = '$as_before'", 'delivered', 'once they are back they are used as before');
-unlike($node->log_text, qr/PANIC|TRAP|terminated by signal/, 'no process has crashed');
-$node->stop;
+
+#
+# The tables in which deliveries and messages are, locked for longer than any
+# pause or timeout of a dispatcher, with answers, retries, changes of handlers
+# and a look at everything to be dealt with.  What comes next goes on meanwhile.
+#
+my $long_mark = -s $node->logfile;
+my %long = map { $_->[0] => { table => $_->[1] } } ([ postgres => 'delivery' ], [ squatter => 'message' ]);
+$node->extension('beside');
+$node->handler('h', ['a.*'], $receiver->url('/beside'), database => 'beside');
+foreach my $database (sort keys %long)
+{
+	my $here = $long{$database};
+	foreach my $what ('settles', 'fails')
+	{
+		my $path = "/$database-$what";
+		$node->handler($what, ["$what.*"], $receiver->url($path), backoff => '{100 ms}', timeout => '1 hour', database => $database);
+		$receiver->on($path, { hang => 1 });
+		$node->stage_load("$what.item", 3, $database);
+		ok($receiver->wait_for_requests(3, $path), "$database: requests are out: $path");
+	}
+	$here->{dispatcher} = $node->wait_for_dispatcher($database);
+	$here->{locker} = PsqlSession->new($node, $database);
+	$here->{locker}->run("BEGIN; LOCK TABLE outbox.$here->{table} IN ACCESS EXCLUSIVE MODE");
+	$receiver->release("/$database-settles", { status => 200 });
+	$receiver->release("/$database-fails", { status => 500 });
+	$receiver->on("/$database-$_", {}) foreach ('settles', 'fails');
+	$node->sql('SELECT outbox._ring_handlers(), outbox._ring_rescan()', $database);
+	$here->{producer} = PsqlSession->new($node, $database);
+	$here->{producer}->start(q{SELECT outbox.stage('settles.late') IS NOT NULL});
+}
+
+sub goes_on_beside
+{
+	my $name = shift;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $id = $node->stage('a.b', '{}', database => 'beside');
+	return $node->wait_for("SELECT state FROM outbox.deliveries WHERE message_id = '$id'", 'delivered', $name, 'beside');
+}
+goes_on_beside('a third database delivers while the locks are taken');
 
 #
 # An update, in an installation of its own: a copy of the server's files, of
@@ -395,5 +434,29 @@ $updated->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state <> 'deliv
 my $sent = $receiver->ids('/updated');
 my @staged = split /\n/, slurp_file($staged_file);
 is_deeply([ grep { !$sent->{$_} } @staged ], [], 'whatever producers were told is staged was sent: ' . @staged . ' messages');
-unlike($updated->log_text, qr/PANIC|TRAP|terminated by signal/, 'no process has crashed');
+
+#
+# The locks are still held, and given back now.
+#
+goes_on_beside('the third database still delivers');
+foreach my $database (sort keys %long)
+{
+	my $here = $long{$database};
+	my ($locker, $producer) = @{$here}{qw(locker producer)};
+	my $dispatcher = "FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher' AND datname = '$database'";
+	$node->wait_for("SELECT clock_timestamp() - xact_start > interval '15 s' FROM pg_stat_activity WHERE pid = " . $locker->backend, 't', "$database: outbox.$here->{table} has been locked for long", 'beside');
+	is($node->sql("SELECT pid || ' ' || (wait_event_type IS DISTINCT FROM 'Lock') $dispatcher", 'beside'), "$here->{dispatcher} true", "$database: the dispatcher is still the same and does not wait for the lock");
+	ok($producer->busy, "$database: who stages waits for it");
+	$locker->run('COMMIT');
+	is($producer->finish, 't', "$database: and has staged once it is given back");
+	$node->wait_for("SELECT string_agg(handler || ' ' || state || ' ' || attempts || ' ' || n, ', ' ORDER BY handler) FROM (SELECT handler, state, attempts, count(*) AS n FROM outbox.deliveries WHERE handler IN ('settles', 'fails') GROUP BY 1, 2, 3) AS d",
+		'fails delivered 2 3, settles delivered 1 4', "$database: nothing is lost", $database);
+	is($receiver->count("/$database-settles") . ' ' . $receiver->count("/$database-fails"), '4 6', "$database: nor sent more often than that");
+	is($node->sql("SELECT pid $dispatcher", 'beside'), $here->{dispatcher}, "$database: by the same dispatcher");
+	$_->close foreach ($locker, $producer);
+}
+unlike(slurp_file($node->logfile, $long_mark), qr/gives up|lock timeout/, 'none of them had to give up');
+$node->stop;
+
+unlike($_->log_text, qr/PANIC|TRAP|terminated by signal/, $_->name . ': no process has crashed') foreach ($node, $updated);
 done_testing();
