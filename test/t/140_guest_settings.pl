@@ -232,6 +232,53 @@ sub live
 	return;
 }
 
+# Receipts that a settler writes beside the dispatcher.  Some of the rows tell
+# what is in force while they are written.
+sub settle_beside
+{
+	my $scope = shift;
+	my %pinned = (
+		statement_timeout => '0',
+		lock_timeout => '2s',
+		idle_in_transaction_session_timeout => '0',
+		idle_session_timeout => '0',
+		default_transaction_isolation => 'read committed',
+		transaction_isolation => 'read committed',
+		default_transaction_read_only => 'off',
+		transaction_read_only => 'off',
+		transaction_deferrable => 'off',
+		search_path => 'pg_catalog, pg_temp',
+		session_replication_role => 'replica',
+		row_security => 'off',
+		deadlock_timeout => '100ms',
+		synchronous_commit => 'local');
+	my $told = join ', ', map { "current_setting('$_')" } sort keys %pinned;
+	$receiver->forget;
+	# Answers are gathered for long, so that there are enough of them for two.
+	$node->sql('ALTER SYSTEM SET outbox.log_attempts = failures');
+	$node->sql("ALTER SYSTEM SET outbox.settle_interval = '10 s'");
+	$node->reload;
+	$node->handler('load', ['load.*'], $receiver->url('/load'), concurrency => 50, timeout => '1 hour');
+	$node->sql(<<"SQL");
+CREATE FUNCTION app.tell(smallint) RETURNS smallint IMMUTABLE LANGUAGE plpgsql AS \$\$
+BEGIN
+	RAISE LOG 'receipt under %', concat_ws('|', $told);
+	RETURN \$1;
+END \$\$;
+CREATE INDEX told ON outbox.delivery (app.tell(state)) WHERE state = 3 AND uuid_hash(message_id) % 20 = 0;
+SQL
+	my $mark = -s $node->logfile;
+	my $receipts = sub { return map { [ /\] outbox (settler|dispatcher) LOG: .*receipt under (.*)/ ] } grep { /receipt under/ } split /\n/, slurp_file($node->logfile, $mark); };
+	my $staged = $node->load_settler('load', "$scope: a settler writes receipts",
+		sub { return $node->wait_until_done('load') && grep { ($_->[0] // '') eq 'settler' } $receipts->(); });
+	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'load' AND state = 'delivered' AND attempts = 1 AND http_status = 200", $staged, "$scope: all are written");
+	is($receiver->count('/load'), $staged, "$scope: and nothing was sent twice");
+	my %seen = map { $_->[1] => 1 } grep { @$_ } $receipts->();
+	is_deeply([ keys %seen ], [ join '|', map { $pinned{$_} } sort keys %pinned ], "$scope: under the settings that they need");
+	$node->sql("DROP INDEX outbox.told; DROP FUNCTION app.tell; SELECT outbox.drop_handler('load'); TRUNCATE outbox.message, outbox.delivery, outbox.attempt");
+	return;
+}
+
 # The log lines of the workers that are no LOG or DEBUG.
 sub complaints
 {
@@ -260,13 +307,20 @@ foreach my $scope ('the role', 'the database', 'the server')
 	isnt($dispatcher, '', "$scope: a dispatcher has started");
 	my $mark = -s $node->logfile;
 	live($scope);
+	SKIP:
+	{
+		skip 'a settler needs a second processor', 4 unless OutboxCluster::can_have_settler();
+		settle_beside($scope);
+	}
 	$writer->query_safe('ROLLBACK');
 	$writer->quit;
 	is($node->dispatcher_pid, $dispatcher, "$scope: and is the same in the end");
 	is(complaints($mark), '', "$scope: none of the workers has complained");
 	$user->close;
 	$node->sql("$scopes{$scope} RESET ALL") unless $scope eq 'the server';
+	$node->sql("ALTER SYSTEM RESET outbox.$_") foreach qw(log_attempts settle_interval);
 }
+$node->restart;
 
 # Errors do not tell either: a receiver repeats what it got, and the row that
 # says so cannot be written.
