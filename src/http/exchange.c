@@ -158,8 +158,7 @@ outbox_exchange_finish(HttpExchange *exchange, HttpFailure failure, const char *
 {
 	exchange->failure = failure;
 	exchange->done_us = outbox_clock_us();
-	/* It may be there already. */
-	if (message != NULL && message != exchange->error)
+	if (message != NULL)
 	{
 		strncpy(exchange->error, message, HTTP_ERROR_LEN - 1);
 		exchange->error[HTTP_ERROR_LEN - 1] = '\0';

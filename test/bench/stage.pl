@@ -26,11 +26,13 @@ CREATE INDEX ON handmade (created_at) WHERE sent_at IS NULL;
 END
 $node->handler('bench', ['bench.*'], 'http://127.0.0.1:9/');
 
+sub empty { $node->sql('TRUNCATE plain, handmade, invoice, outbox.message, outbox.delivery'); return; }
+
 # Microseconds per row of a statement run in a loop on the server.
 sub per_row
 {
 	my ($statement) = @_;
-	$node->sql('TRUNCATE plain, handmade, invoice, outbox.message, outbox.delivery');
+	empty();
 	return $node->sql(<<"END");
 CREATE OR REPLACE FUNCTION bench(n int) RETURNS float8 LANGUAGE plpgsql AS \$\$
 DECLARE
@@ -89,7 +91,6 @@ report('stage() with a dedupe_key, per call', '%8.1f us',
 
 my $by_hand = q(INSERT INTO handmade (topic, payload) VALUES ('bench.message.sent', '{"id": 12345}'));
 my $by_stage = q(SELECT outbox.stage('bench.message.sent', '{"id": 12345}'));
-sub empty { $node->sql('TRUNCATE plain, handmade, invoice, outbox.message, outbox.delivery'); return; }
 
 empty();
 my (@outbox, @handmade);
