@@ -6,7 +6,7 @@ EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
 MODULE_big = outbox
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/common/*.c src/stage/*.c src/dispatch/*.c \
 	src/policy/*.c src/handler/*.c src/consume/*.c src/operate/*.c src/format/*.c)))
-HTTP_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/http/*.c)))
+HTTP_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/http/*.c src/http/fast/*.c)))
 
 DATA_built = sql/outbox--$(EXTVERSION).sql
 DATA = $(wildcard sql/upgrade/outbox--*--*.sql)
@@ -94,7 +94,7 @@ FUZZ_POLICY = $(addprefix src/policy/,answer_headers.c batch_answer.c http_date.
 build/fuzz/receiver_fuzz: test/unit/fuzz/receiver_fuzz.c $(FUZZ_POLICY)
 	$(MKDIR_P) build/fuzz
 	$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) -o $@ $^ -L$(pkglibdir) -L$(libdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
-build/fuzz/http1_fuzz: test/unit/fuzz/http1_fuzz.c test/unit/http1_record.h src/http/http1_parser.c src/http/http1_parser.h
+build/fuzz/http1_fuzz: test/unit/fuzz/http1_fuzz.c test/unit/http1_record.h src/http/fast/http1_parser.c src/http/fast/http1_parser.h
 	$(MKDIR_P) build/fuzz
 	$(FUZZ_CC) -I$(srcdir)/src $(FUZZ_CFLAGS) -o $@ $(filter %.c,$^)
 fuzz-policy: build/fuzz/receiver_fuzz
@@ -107,7 +107,7 @@ fuzz: fuzz-http1 fuzz-policy
 .PHONY: fuzz fuzz-policy fuzz-http1
 
 # Headers are few: rebuild everything when one of them changes.
-$(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h)
+$(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h src/*/*/*.h)
 
 # Programs the benchmarks and load tests use; none of them sees the server.
 BENCH_TOOLS = test/bench/receiver test/bench/curl_loop test/bench/transport_loop test/bench/latency

@@ -27,7 +27,7 @@
 #include "http/deadline.h"
 #include "http/exchange.h"
 #include "http/factory.h"
-#include "http/http1_request.h"
+#include "http/fast/http1_request.h"
 #include "http/job.h"
 #include "http/list.h"
 #include "http/sockets.h"

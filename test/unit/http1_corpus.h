@@ -11,7 +11,7 @@
 #ifndef OUTBOX_HTTP1_CORPUS_H
 #define OUTBOX_HTTP1_CORPUS_H
 
-#include "http/http1_parser.h"
+#include "http/fast/http1_parser.h"
 
 #define OK_STATUS "HTTP/1.1 200 OK\r\n"
 #define CHUNKED OK_STATUS "Transfer-Encoding: chunked\r\n\r\n"

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http1_parser.h"
+#include "http/fast/http1_parser.h"
 
 #define RECORD_BODY 4096
 

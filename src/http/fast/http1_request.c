@@ -5,7 +5,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "http/http1_request.h"
+#include "http/fast/http1_request.h"
 
 #include <stdlib.h>
 #include <string.h>

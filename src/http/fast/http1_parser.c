@@ -8,7 +8,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "http/http1_parser.h"
+#include "http/fast/http1_parser.h"
 
 #include <string.h>
 #include <strings.h>

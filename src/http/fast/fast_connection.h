@@ -24,8 +24,8 @@
 #include "http/deadline.h"
 #include "http/job.h"
 #include "http/exchange.h"
-#include "http/http1_parser.h"
-#include "http/http1_request.h"
+#include "http/fast/http1_parser.h"
+#include "http/fast/http1_request.h"
 #include "http/list.h"
 
 /* A target that the fast transport carries. */

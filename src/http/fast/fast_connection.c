@@ -15,7 +15,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "http/fast_connection.h"
+#include "http/fast/fast_connection.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@
 #include "http/clock.h"
 #include "http/curl_transport.h"
 #include "http/factory.h"
-#include "http/fast_connection.h"
+#include "http/fast/fast_connection.h"
 #include "http/sockets.h"
 
 /*
