@@ -30,16 +30,20 @@ outbox_rate_limit_set(OutboxRateLimit *limit, double rate, int burst)
 
 /*
  * When the bucket is full again, as seen at now.  It cannot be further ahead
- * than an empty bucket takes to fill: if it is, the clock stepped back.
+ * than an empty bucket takes to fill: if it is, the rate was raised or the
+ * caller's clock stepped back, and that is kept, so that the wait passes.
  */
 static double
-full_at(const OutboxRateLimit *limit, int64 now)
+full_at(OutboxRateLimit *limit, int64 now)
 {
-	return Min(Max(limit->full_at, (double) now), (double) now + limit->slack + limit->interval);
+	double		latest = (double) now + limit->slack + limit->interval;
+
+	limit->full_at = Min(limit->full_at, latest);
+	return Max(limit->full_at, (double) now);
 }
 
 int64
-outbox_rate_limit_next(const OutboxRateLimit *limit, int64 now)
+outbox_rate_limit_next(OutboxRateLimit *limit, int64 now)
 {
 	if (limit->interval <= 0)
 		return now;

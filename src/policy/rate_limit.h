@@ -31,8 +31,11 @@ typedef struct OutboxRateLimit
  */
 extern void outbox_rate_limit_set(OutboxRateLimit *limit, double rate, int burst);
 
-/* The time from which on a request may go: now or earlier if it may go now. */
-extern int64 outbox_rate_limit_next(const OutboxRateLimit *limit, int64 now);
+/*
+ * The time from which on a request may go: now or earlier if it may go now.
+ * Never further away than one interval, whatever the clock has done.
+ */
+extern int64 outbox_rate_limit_next(OutboxRateLimit *limit, int64 now);
 
 /* A request goes now.  Call it only when next() allows. */
 extern void outbox_rate_limit_take(OutboxRateLimit *limit, int64 now);

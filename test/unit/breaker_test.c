@@ -240,6 +240,8 @@ test_rate_limit(void)
 	outbox_rate_limit_take(&limit, now);
 	is_int(outbox_rate_limit_next(&limit, now - 3600 * SECOND), now - 3600 * SECOND + SECOND,
 		   "a clock that steps back costs one interval, not an hour");
+	is_int(outbox_rate_limit_next(&limit, now - 3600 * SECOND + SECOND / 2), now - 3600 * SECOND + SECOND,
+		   "and that interval passes");
 	outbox_rate_limit_set(&limit, 0, 1);
 	ok(outbox_rate_limit_next(&limit, now) <= now, "the limit can be lifted");
 	outbox_rate_limit_set(&limit, 10, -3);
