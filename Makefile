@@ -4,8 +4,7 @@ EXTENSION = outbox
 EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
 
 MODULE_big = outbox
-OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/*.c src/common/*.c src/stage/*.c src/dispatch/*.c \
-	src/policy/*.c src/handler/*.c src/consume/*.c src/operate/*.c src/format/*.c)))
+OBJS = $(patsubst %.c,%.o,$(sort $(filter-out src/http/%,$(wildcard src/*.c src/*/*.c))))
 HTTP_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/http/*.c src/http/fast/*.c)))
 
 DATA_built = sql/outbox--$(EXTVERSION).sql
@@ -74,7 +73,7 @@ $(UNIT_TESTS): %: %.c test/unit/tap.h
 # Modules that need a backend are tested through a library that test/t builds and loads.
 # It has its own variables, wherever the library that has them too is loaded.
 UNIT_MODULE = test/unit/server/outbox_unit$(DLSUFFIX)
-$(UNIT_MODULE): test/unit/server/outbox_unit.c src/common/fault.o src/consume/pull_state.o $(filter src/format/%.o src/policy/%.o,$(OBJS))
+$(UNIT_MODULE): test/unit/server/outbox_unit.c src/common/fault.o src/shared/pull_state.o $(filter src/format/%.o src/policy/%.o,$(OBJS))
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $^ $(LDFLAGS) $(SHLIB_LINK)
 unit-module: $(UNIT_MODULE)
 

@@ -19,8 +19,8 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/relscan.h"
 #include "access/htup_details.h"
+#include "access/relscan.h"
 #include "access/skey.h"
 #include "access/table.h"
 #include "access/transam.h"
@@ -38,13 +38,13 @@
 #include "utils/uuid.h"
 
 #include "common/result_set.h"
-#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "consume/arguments.h"
+#include "consume/obligations.h"
 #include "consume/outcome_row.h"
-#include "consume/transaction.h"
 #include "consume/walk.h"
+#include "table/relation.h"
 
 #define MAX_CLAIM 10000
 

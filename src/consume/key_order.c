@@ -29,7 +29,7 @@
 
 #include "compat.h"
 #include "consume/key_order.h"
-#include "consume/transaction.h"
+#include "consume/obligations.h"
 
 /* Dead entries stepped over before a floor is worth keeping. */
 #define FLOOR_WORTH 32

@@ -19,9 +19,9 @@
 #ifndef OUTBOX_KEY_ORDER_H
 #define OUTBOX_KEY_ORDER_H
 
-#include "consume/delivery_table.h"
-#include "consume/low_water.h"
 #include "consume/pull_handler.h"
+#include "consume/watermark.h"
+#include "table/delivery.h"
 
 #define OUTBOX_HEAD_CACHE 64
 

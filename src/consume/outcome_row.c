@@ -10,11 +10,11 @@
 #include "executor/spi.h"
 #include "utils/timestamp.h"
 
-#include "common/attempt_log.h"
 #include "common/session.h"
 #include "compat.h"
+#include "consume/obligations.h"
 #include "consume/outcome_row.h"
-#include "consume/transaction.h"
+#include "table/attempt_log.h"
 
 void
 outbox_judge_row(const OutboxPullHandler *handler, TupleTableSlot *slot, const OutboxDeliveryRow *row,

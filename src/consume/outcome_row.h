@@ -14,8 +14,8 @@
 
 #include "nodes/pg_list.h"
 
-#include "consume/delivery_table.h"
 #include "consume/pull_handler.h"
+#include "table/delivery.h"
 
 /* What a lease that ran out is called. */
 #define OUTBOX_LEASE_EXPIRED "lease_expired"

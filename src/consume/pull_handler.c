@@ -21,8 +21,8 @@
 #include "common/retry_policy.h"
 #include "common/session.h"
 #include "consume/pull_handler.h"
-#include "dispatch/doorbell.h"
-#include "dispatch/shmem.h"
+#include "shared/doorbell.h"
+#include "shared/shmem.h"
 
 /* What is cached of a handler. */
 typedef struct CachedHandler

@@ -16,8 +16,8 @@
 
 #include "nodes/pg_list.h"
 
-#include "consume/pull_state.h"
 #include "policy/outcome.h"
+#include "shared/pull_state.h"
 
 typedef struct OutboxPullHandler
 {

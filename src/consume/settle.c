@@ -24,10 +24,10 @@
 #include "utils/uuid.h"
 
 #include "consume/arguments.h"
-#include "consume/delivery_table.h"
+#include "consume/obligations.h"
 #include "consume/outcome_row.h"
 #include "consume/pull_handler.h"
-#include "consume/transaction.h"
+#include "table/delivery.h"
 
 #define MAX_SETTLE 10000
 

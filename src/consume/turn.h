@@ -26,7 +26,7 @@
 #ifndef OUTBOX_TURN_H
 #define OUTBOX_TURN_H
 
-#include "consume/pull_state.h"
+#include "shared/pull_state.h"
 
 /*
  * Wait for our turn, or go on without one when that takes too long.  The

@@ -15,7 +15,7 @@
 
 #include "compat.h"
 #include "consume/waiters.h"
-#include "dispatch/shmem.h"
+#include "shared/shmem.h"
 
 /* How many waiters are taken off under one hold of the mutex. */
 #define WAKE_SLICE 16

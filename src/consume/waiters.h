@@ -25,7 +25,7 @@
 #ifndef OUTBOX_WAITERS_H
 #define OUTBOX_WAITERS_H
 
-#include "consume/pull_state.h"
+#include "shared/pull_state.h"
 
 /* What a waiter is to do next. */
 typedef struct OutboxWaiterDuty

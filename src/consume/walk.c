@@ -18,11 +18,11 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "consume/transaction.h"
+#include "consume/obligations.h"
 #include "consume/turn.h"
 #include "consume/waiters.h"
 #include "consume/walk.h"
-#include "dispatch/doorbell.h"
+#include "shared/doorbell.h"
 
 /* Dead entries that a look into the future steps over before it takes what it has. */
 #define MAX_FUTURE_ENTRIES 1000

@@ -20,10 +20,10 @@
 #ifndef OUTBOX_WALK_H
 #define OUTBOX_WALK_H
 
-#include "consume/delivery_table.h"
 #include "consume/key_order.h"
-#include "consume/low_water.h"
 #include "consume/pull_handler.h"
+#include "consume/watermark.h"
+#include "table/delivery.h"
 
 /* What became of a row. */
 typedef enum OutboxVisit

@@ -31,15 +31,15 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "common/outstanding.h"
-#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/fetch.h"
+#include "dispatch/key_scan.h"
 #include "dispatch/order.h"
-#include "dispatch/probe.h"
 #include "dispatch/settle.h"
 #include "format/message.h"
+#include "table/outstanding.h"
+#include "table/relation.h"
 
 /* Index entries that one look at a lane may examine, and one slice of a rescan. */
 #define MAX_ENTRIES 20000

@@ -15,8 +15,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "dispatch/handler_status.h"
 #include "dispatch/lane.h"
-#include "dispatch/lane_status.h"
 #include "dispatch/order.h"
 
 /* A lane reads ahead what it sends in about this time, and at least its concurrency. */

@@ -21,11 +21,11 @@
 #include "storage/itemptr.h"
 
 #include "dispatch/handlers.h"
-#include "dispatch/shmem.h"
 #include "lib/ilist.h"
 #include "lib/pairingheap.h"
 #include "policy/breaker.h"
 #include "policy/rate_limit.h"
+#include "shared/shmem.h"
 
 #define OUTBOX_MAX_SPANS 16
 

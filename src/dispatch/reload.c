@@ -13,15 +13,15 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/handlers.h"
-#include "dispatch/installation.h"
 #include "dispatch/lane.h"
 #include "dispatch/order.h"
 #include "dispatch/reload.h"
 #include "dispatch/send.h"
+#include "table/relation.h"
+#include "worker/installation.h"
 
 /* Reading thousands of handlers again and again would take all the time: rest for a multiple of it. */
 #define REST_FACTOR 5

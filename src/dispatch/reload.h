@@ -11,7 +11,7 @@
 #ifndef OUTBOX_RELOAD_H
 #define OUTBOX_RELOAD_H
 
-#include "dispatch/shmem.h"
+#include "shared/shmem.h"
 
 /* Ask for one, whatever the generation says (settings changed). */
 extern void outbox_reload_request(void);

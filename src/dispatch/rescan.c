@@ -17,14 +17,14 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "common/relation.h"
 #include "common/session.h"
-#include "consume/tend.h"
+#include "consume/pull_sweep.h"
 #include "dispatch/fetch.h"
 #include "dispatch/lane.h"
 #include "dispatch/rescan.h"
 #include "guc.h"
 #include "stage/message_id.h"
+#include "table/relation.h"
 
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US (1 * USECS_PER_SEC)

@@ -22,7 +22,7 @@ extern TimestampTz outbox_rescan_next(void);
 
 /*
  * Have every lane with outstanding rows read them again, in slices, and look
- * after pull handlers (consume/tend.h); in a transaction.
+ * after pull handlers (consume/pull_sweep.h); in a transaction.
  */
 extern void outbox_rescan(TimestampTz now);
 

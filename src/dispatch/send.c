@@ -15,7 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "dispatch/lane_status.h"
+#include "dispatch/handler_status.h"
 #include "dispatch/order.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"

@@ -30,15 +30,15 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "common/attempt_log.h"
-#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
-#include "dispatch/hook.h"
+#include "dispatch/hand_over.h"
 #include "dispatch/order.h"
 #include "dispatch/settle.h"
 #include "guc.h"
+#include "table/attempt_log.h"
+#include "table/relation.h"
 
 /* Outcomes settled by one transaction. */
 #define MAX_BATCH 2000

@@ -26,8 +26,8 @@
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
 #include "dispatch/settler_worker.h"
-#include "dispatch/worker.h"
 #include "guc.h"
+#include "worker/worker.h"
 
 /* So many plain successes waiting at once show that a second process pays. */
 #define START_AT 1000

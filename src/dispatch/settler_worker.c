@@ -31,14 +31,14 @@
 
 #include "common/session.h"
 #include "compat.h"
-#include "dispatch/failure.h"
-#include "dispatch/interrupt.h"
 #include "dispatch/receipt.h"
-#include "dispatch/settings.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler_worker.h"
-#include "dispatch/shmem.h"
-#include "dispatch/statistics.h"
+#include "shared/shmem.h"
+#include "worker/failure.h"
+#include "worker/interrupt.h"
+#include "worker/settings.h"
+#include "worker/statistics.h"
 
 /* For what is not locked conditionally. */
 #define LOCK_TIMEOUT "2s"

@@ -15,7 +15,7 @@
 #include "utils/inval.h"
 #include "utils/rel.h"
 
-#include "dispatch/doorbell.h"
+#include "shared/doorbell.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_handler_changed);
 PG_FUNCTION_INFO_V1(outbox_sql_status_changed);

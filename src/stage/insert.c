@@ -19,10 +19,10 @@
 #include "utils/rel.h"
 #include "utils/uuid.h"
 
-#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
 #include "stage/insert.h"
+#include "table/relation.h"
 
 /* outbox.message */
 enum

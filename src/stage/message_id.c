@@ -20,11 +20,11 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
-#include "dispatch/shmem.h"
+#include "shared/shmem.h"
 #include "stage/message_id.h"
+#include "table/relation.h"
 
 #define FRACTION_BITS 12
 #define FRACTION_UNITS (1 << FRACTION_BITS)

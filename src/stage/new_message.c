@@ -11,8 +11,8 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "guc.h"
 #include "format/own_headers.h"
+#include "guc.h"
 #include "stage/new_message.h"
 #include "stage/payload.h"
 #include "stage/topic.h"

@@ -32,12 +32,12 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "common/relation.h"
 #include "common/session.h"
 #include "compat.h"
-#include "dispatch/shmem.h"
+#include "shared/shmem.h"
 #include "stage/routes.h"
 #include "stage/topic.h"
+#include "table/relation.h"
 
 /* A producer that makes topics up as it goes must not fill the backend's memory. */
 #define MAX_TOPICS 1024

@@ -32,11 +32,11 @@
 
 #include "common/session.h"
 #include "compat.h"
-#include "dispatch/doorbell.h"
 #include "guc.h"
+#include "shared/doorbell.h"
 #include "stage/insert.h"
-#include "stage/new_message.h"
 #include "stage/message_id.h"
+#include "stage/new_message.h"
 #include "stage/routes.h"
 #include "stage/topic.h"
 

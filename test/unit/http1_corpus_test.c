@@ -5,8 +5,8 @@
  */
 #include <curl/curl.h>
 
-#include "transport_harness.h"
 #include "http1_corpus.h"
+#include "transport_harness.h"
 
 typedef struct Verdict
 {

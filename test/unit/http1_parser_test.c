@@ -2,9 +2,9 @@
  * Unit test of the parser of answers: every case is read whole, byte by byte
  * and cut in two at each place, and must mean the same each time.
  */
-#include "tap.h"
 #include "http1_corpus.h"
 #include "http1_record.h"
+#include "tap.h"
 
 static size_t
 piece_at(void *arg)

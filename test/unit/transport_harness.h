@@ -8,8 +8,8 @@
 #ifndef OUTBOX_TRANSPORT_HARNESS_H
 #define OUTBOX_TRANSPORT_HARNESS_H
 
-#include "http/factory.h"
 #include "hostile_server.h"
+#include "http/factory.h"
 #include "tap.h"
 
 /* An exchange with its own target. */

@@ -7,7 +7,7 @@ test/unit/networks_test: src/policy/networks.o
 test/unit/batch_answer_test: src/policy/batch_answer.o src/policy/answer_headers.o src/policy/http_date.o
 test/unit/topic_test: src/stage/topic.o src/handler/url.o
 test/unit/deadline_test: src/http/deadline.o
-test/unit/low_water_test test/unit/low_water_model_test: src/consume/low_water.o
+test/unit/watermark_test test/unit/watermark_model_test: src/consume/watermark.o
 test/unit/order_model_test: src/dispatch/order.o
 test/unit/order_model_test: UNIT_LIBS = -Wl,--defsym=ExceptionalCondition=unit_assert_failed
 test/unit/http1_parser_test: test/unit/http1_corpus.h test/unit/http1_record.h src/http/fast/http1_parser.o

@@ -22,10 +22,10 @@
 #include <sys/socket.h>
 
 #include "http/deadline.h"
-#include "http/job.h"
 #include "http/exchange.h"
 #include "http/fast/http1_parser.h"
 #include "http/fast/http1_request.h"
+#include "http/job.h"
 #include "http/list.h"
 
 /* A target that the fast transport carries. */

@@ -23,9 +23,9 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "consume/pull_state.h"
 #include "format/request.h"
 #include "format/signature.h"
+#include "shared/pull_state.h"
 
 PG_MODULE_MAGIC;
 

@@ -1,0 +1,374 @@
+/*-------------------------------------------------------------------------
+ *
+ * hand_over.c
+ *		Hands outcomes over to the workers that run on_settle functions, and
+ *		keeps those workers running.
+ *
+ * See hook.h.  Worker 0 runs while some handler has an on_settle function or
+ * something is handed over.  The spare is started when worker 0 has been
+ * busy with one function for long and other handlers wait; it leaves by
+ * itself.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "dispatch/confirm.h"
+#include "dispatch/hand_over.h"
+#include "on_settle/worker.h"
+#include "shared/on_settle_slot.h"
+#include "table/relation.h"
+#include "worker/slot.h"
+#include "worker/worker.h"
+
+#define FIRST 0
+#define SPARE 1
+
+/* Restart delays after failures, and after how long a worker counts as one that does not fail. */
+#define FIRST_DELAY_US (500 * 1000)
+#define MAX_DELAY_US (60 * USECS_PER_SEC)
+#define HEALTHY_US (60 * USECS_PER_SEC)
+
+/* When no worker could be registered. */
+#define NO_WORKER_DELAY_US (5 * USECS_PER_SEC)
+
+/* Counts that have not moved for so long are taken anew. */
+#define RECOUNT_US (10 * USECS_PER_SEC)
+
+typedef struct HookWorker
+{
+	BackgroundWorkerHandle *handle; /* NULL: not running */
+	TimestampTz started;
+	TimestampTz next_start;
+	int64		delay;
+} HookWorker;
+
+static OutboxDatabase *database = NULL;
+static HookWorker workers[OUTBOX_HOOK_WORKERS];
+static bool wanted = false;		/* by a handler */
+static bool leaving = false;
+static bool out_of_workers = false;
+static int	handed_over = 0;	/* all lanes together, and what has no lane */
+static TimestampTz recount_at = DT_NOBEGIN;
+static TimestampTz next_start = DT_NOEND;
+
+/* Whatever way the dispatcher ends, its workers end, too. */
+static void
+end_workers(int code, Datum arg)
+{
+	outbox_hook_terminate(database);
+}
+
+void
+outbox_hook_init(OutboxDatabase *db)
+{
+	database = db;
+	before_shmem_exit(end_workers, (Datum) 0);
+}
+
+static OutboxPlan insert_plan = {
+	.sql = "INSERT INTO outbox.hook (message_id, handler_id, attempt, finished_at, duration_us, due_at, state, streak, "
+	"http_status, code, error, response) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+	.nargs = 12,
+	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT2OID, INT2OID,
+	INT2OID, TEXTOID, TEXTOID, TEXTOID},
+};
+
+static void
+set_text(Datum *values, char *nulls, int n, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		nulls[n] = 'n';
+	else
+		values[n] = CStringGetTextDatum(value);
+}
+
+void
+outbox_hook_hand_over(const OutboxDelivery *delivery)
+{
+	const OutboxVerdict *verdict = &delivery->verdict;
+	bool		retrying = (verdict->state == OUTBOX_RETRYING);
+	Datum		values[12] = {0};
+	char		nulls[13] = "            ";
+
+	values[0] = UUIDPGetDatum(&delivery->id);
+	values[1] = Int32GetDatum(delivery->handler_id);
+	values[2] = Int32GetDatum(delivery->attempts + 1);
+	values[3] = TimestampTzGetDatum(delivery->finished_at);
+	values[4] = Int64GetDatum(delivery->duration_us);
+	values[5] = TimestampTzGetDatum(retrying ? delivery->next_due_at : delivery->due_at);
+	values[6] = Int16GetDatum(verdict->state);
+	values[7] = Int16GetDatum(Min(verdict->streak, OUTBOX_STREAK_MAX));
+	values[8] = Int16GetDatum(delivery->http_status);
+	if (delivery->http_status == 0)
+		nulls[8] = 'n';
+	set_text(values, nulls, 9, verdict->code);
+	set_text(values, nulls, 10, delivery->error);
+	set_text(values, nulls, 11, delivery->response);
+	outbox_execute(&insert_plan, values, nulls, false, 0, SPI_OK_INSERT);
+}
+
+static void
+put_off_recount(TimestampTz now)
+{
+	recount_at = handed_over > 0 ? now + RECOUNT_US : DT_NOEND;
+}
+
+void
+outbox_hook_handed_over(OutboxLane *lane)
+{
+	lane->handed_over++;
+	handed_over++;
+	if (recount_at == DT_NOEND)
+		put_off_recount(GetCurrentTimestamp());
+}
+
+void
+outbox_hook_notify(void)
+{
+	outbox_hook_wake(database);
+}
+
+void
+outbox_hook_ended(OutboxLane *lane, int n)
+{
+	handed_over = Max(0, handed_over - n);
+	if (recount_at != DT_NOBEGIN)
+		put_off_recount(GetCurrentTimestamp());
+	if (lane == NULL)
+		return;
+	n = Min(n, lane->handed_over);
+	lane->handed_over -= n;
+	outbox_confirm_settled(lane, n);
+	outbox_lane_ready(lane);
+}
+
+static void
+look_for_function(OutboxLane *lane, void *arg)
+{
+	if (lane->handler != NULL && lane->handler->on_settle != NULL)
+		*(bool *) arg = true;
+}
+
+void
+outbox_hook_handlers_changed(void)
+{
+	bool		found = false;
+
+	outbox_lanes_each(look_for_function, &found);
+	if (wanted == found)
+		return;
+	wanted = found;
+	/* A single word that only this process writes: no need for the lock. */
+	database->hooks_wanted = wanted;
+	if (!wanted)
+		outbox_hook_wake(database);
+}
+
+void
+outbox_hook_distrust_counts(void)
+{
+	recount_at = DT_NOBEGIN;
+}
+
+bool
+outbox_hook_recount_is_due(TimestampTz now)
+{
+	return recount_at <= now;
+}
+
+static OutboxPlan count_plan = {
+	.sql = "SELECT k.handler_id, pg_catalog.count(*)::pg_catalog.int4 FROM outbox.hook k "
+	"WHERE EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) k.handler_id) GROUP BY k.handler_id",
+};
+
+static void
+forget_count(OutboxLane *lane, void *arg)
+{
+	lane->unsettled -= lane->handed_over;
+	lane->handed_over = 0;
+	outbox_lane_ready(lane);
+}
+
+static void
+set_count(int32 handler_id, int n)
+{
+	OutboxLane *lane = outbox_lane_find(handler_id);
+
+	handed_over += n;
+	if (lane == NULL)
+		return;
+	lane->handed_over = n;
+	lane->unsettled += n;
+}
+
+bool
+outbox_hook_recount(TimestampTz now)
+{
+	uint64		n;
+
+	if (!outbox_lock_if_free("hook", AccessShareLock) || !outbox_lock_if_free("handler", AccessShareLock))
+	{
+		recount_at = now + USECS_PER_SEC;
+		return false;
+	}
+	SPI_connect();
+	n = outbox_execute(&count_plan, NULL, NULL, true, 0, SPI_OK_SELECT);
+	handed_over = 0;
+	outbox_lanes_each(forget_count, NULL);
+	for (uint64 i = 0; i < n; i++)
+	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		bool		isnull;
+
+		set_count(DatumGetInt32(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull)),
+				  DatumGetInt32(SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull)));
+	}
+	SPI_finish();
+	put_off_recount(now);
+	outbox_hook_wake(database);
+	return true;
+}
+
+static void
+start(int number, TimestampTz now)
+{
+	HookWorker *worker = &workers[number];
+
+	worker->handle = outbox_register_worker("outbox hook worker", OUTBOX_HOOK_MAIN, ObjectIdGetDatum(MyDatabaseId),
+											&number, sizeof(number));
+	if (worker->handle == NULL)
+	{
+		if (!out_of_workers)
+			ereport(WARNING,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("outbox cannot run on_settle functions: no background worker slot is free"),
+					 errhint("Increase max_worker_processes and restart the server.")));
+		out_of_workers = true;
+		outbox_workers_lack(now);
+		worker->next_start = now + NO_WORKER_DELAY_US;
+		return;
+	}
+	out_of_workers = false;
+	worker->started = now;
+}
+
+/* A worker has ended: when may it be started again? */
+static void
+note_end(HookWorker *worker, bool failed, TimestampTz now)
+{
+	pfree(worker->handle);
+	worker->handle = NULL;
+	if (!failed || worker->delay == 0 || now - worker->started > HEALTHY_US)
+		worker->delay = FIRST_DELAY_US;
+	else
+		worker->delay = Min(worker->delay * 2, MAX_DELAY_US);
+	worker->next_start = now + worker->delay;
+}
+
+/* Take the state of a worker over from shared memory and the postmaster. */
+static void
+look_at(int number, OutboxHookView *view, TimestampTz now)
+{
+	HookWorker *worker = &workers[number];
+	pid_t		pid;
+
+	outbox_hook_view(database, number, view);
+	if (worker->handle != NULL && view->pid == 0 &&
+		GetBackgroundWorkerPid(worker->handle, &pid) == BGWH_STOPPED)
+		note_end(worker, view->failed, now);
+}
+
+/* Do handlers wait that the first worker, busy with a slow function, does not serve? */
+static bool
+others_wait(const OutboxHookView *first, TimestampTz now)
+{
+	OutboxLane *busy;
+
+	if (first->handler_id == 0 || now - first->since < OUTBOX_HOOK_SLOW_MS * 1000)
+		return false;
+	busy = outbox_lane_find(first->handler_id);
+	return handed_over > (busy ? busy->handed_over : 0);
+}
+
+static void
+start_if(int number, bool needed, TimestampTz now)
+{
+	HookWorker *worker = &workers[number];
+
+	if (!needed || worker->handle != NULL)
+		return;
+	if (worker->next_start <= now)
+		start(number, now);
+	if (worker->handle == NULL)
+		next_start = Min(next_start, worker->next_start);
+}
+
+static void
+terminate_workers(void)
+{
+	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+	{
+		if (workers[i].handle != NULL)
+			TerminateBackgroundWorker(workers[i].handle);
+	}
+}
+
+void
+outbox_hook_attend(TimestampTz now, bool allowed)
+{
+	OutboxHookView first;
+	OutboxHookView spare;
+
+	next_start = DT_NOEND;
+	if (leaving)
+		return;
+	if (!allowed)
+	{
+		terminate_workers();
+		return;
+	}
+	if (!wanted && handed_over == 0 && workers[FIRST].handle == NULL && workers[SPARE].handle == NULL)
+		return;
+	look_at(FIRST, &first, now);
+	look_at(SPARE, &spare, now);
+	start_if(FIRST, wanted || handed_over > 0, now);
+	start_if(SPARE, others_wait(&first, now), now);
+}
+
+TimestampTz
+outbox_hook_next(void)
+{
+	return Min(next_start, recount_at);
+}
+
+void
+outbox_hook_leave(void)
+{
+	leaving = true;
+	terminate_workers();
+}
+
+bool
+outbox_hook_is_gone(void)
+{
+	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+	{
+		pid_t		pid;
+
+		if (workers[i].handle != NULL && GetBackgroundWorkerPid(workers[i].handle, &pid) != BGWH_STOPPED)
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,206 @@
+/*-------------------------------------------------------------------------
+ *
+ * handler_status.c
+ *		What the dispatcher itself writes into outbox.handler_status.
+ *
+ * See lane_status.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "common/session.h"
+#include "dispatch/handler_status.h"
+#include "table/relation.h"
+
+/* A row or table that somebody holds is tried again after this time. */
+#define HELD_RETRY_US (100 * 1000)
+
+/* Lanes with news to be written, and those whose news the running transaction has written. */
+static dlist_head dirty = DLIST_STATIC_INIT(dirty);
+static dlist_head written = DLIST_STATIC_INIT(written);
+static TimestampTz retry_at = DT_NOBEGIN;
+
+/*
+ * An operator who pauses a handler holds its row until the end of a
+ * transaction that may be a long one.  The row is therefore locked only if
+ * nobody else has it; the lane already does what is to be written.
+ */
+static OutboxPlan lock_plan = {
+	.sql = "SELECT FROM outbox.handler_status WHERE handler_id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE SKIP LOCKED",
+	.nargs = 1,
+	.argtypes = {INT4OID},
+};
+
+static OutboxPlan exists_plan = {
+	.sql = "SELECT FROM outbox.handler_status WHERE handler_id OPERATOR(pg_catalog.=) $1",
+	.nargs = 1,
+	.argtypes = {INT4OID},
+};
+
+static OutboxPlan update_breaker_plan = {
+	.sql = "UPDATE outbox.handler_status SET breaker = $2, breaker_reason = $3, breaker_until = $4, failing_since = $5 "
+	"WHERE handler_id OPERATOR(pg_catalog.=) $1",
+	.nargs = 5,
+	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
+};
+
+/*
+ * For a handler without a row, which create_handler() does not leave.  The
+ * statement trigger on inserts makes everybody read the handlers again,
+ * which a breaker does not need, so inserting is not the rule.
+ */
+static OutboxPlan insert_breaker_plan = {
+	.sql = "INSERT INTO outbox.handler_status (handler_id, breaker, breaker_reason, breaker_until, failing_since) "
+	"SELECT h.id, $2, $3, $4, $5 FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL ON CONFLICT DO NOTHING",
+	.nargs = 5,
+	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
+};
+
+static OutboxPlan pause_plan = {
+	.sql = "UPDATE outbox.handler_status SET paused_at = pg_catalog.clock_timestamp(), paused_by = $2, paused_reason = $3 "
+	"WHERE handler_id OPERATOR(pg_catalog.=) $1 AND paused_at IS NULL",
+	.nargs = 3,
+	.argtypes = {INT4OID, TEXTOID, TEXTOID},
+};
+
+static void
+note(OutboxLane *lane)
+{
+	if (lane->status_listed)
+		return;
+	lane->status_listed = true;
+	dlist_push_tail(&dirty, &lane->status_link);
+	retry_at = DT_NOBEGIN;
+}
+
+void
+outbox_lane_status_changed(OutboxLane *lane)
+{
+	note(lane);
+}
+
+void
+outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason)
+{
+	lane->paused = true;
+	outbox_lane_forget_queued(lane, NULL, NULL);
+	strlcpy(lane->pause_by, by, sizeof(lane->pause_by));
+	strlcpy(lane->pause_reason, reason, sizeof(lane->pause_reason));
+	note(lane);
+}
+
+TimestampTz
+outbox_lane_status_next(void)
+{
+	return dlist_is_empty(&dirty) ? DT_NOEND : retry_at;
+}
+
+static void
+write_breaker(OutboxLane *lane, bool exists)
+{
+	const OutboxBreaker *breaker = &lane->breaker;
+	Datum		values[5];
+	char		nulls[6] = "     ";
+
+	values[0] = Int32GetDatum(lane->handler_id);
+	values[1] = CStringGetTextDatum(outbox_breaker_state_name(breaker->state));
+	values[2] = CStringGetTextDatum(breaker->reason);
+	values[3] = TimestampTzGetDatum(breaker->until);
+	values[4] = TimestampTzGetDatum(breaker->failing_since);
+	if (breaker->reason[0] == '\0')
+		nulls[2] = 'n';
+	if (breaker->state != OUTBOX_BREAKER_OPEN)
+		nulls[3] = 'n';
+	if (breaker->failing_since == 0)
+		nulls[4] = 'n';
+
+	if (exists)
+		outbox_execute(&update_breaker_plan, values, nulls, false, 0, SPI_OK_UPDATE);
+	else
+		outbox_execute(&insert_breaker_plan, values, nulls, false, 0, SPI_OK_INSERT);
+}
+
+static void
+write_pause(OutboxLane *lane)
+{
+	Datum		values[3];
+
+	values[0] = Int32GetDatum(lane->handler_id);
+	values[1] = CStringGetTextDatum(lane->pause_by);
+	values[2] = CStringGetTextDatum(lane->pause_reason);
+	outbox_execute(&pause_plan, values, NULL, false, 0, SPI_OK_UPDATE);
+	ereport(LOG,
+			(errmsg("outbox paused handler \"%s\": %s",
+					lane->handler ? lane->handler->name : "", lane->pause_reason)));
+}
+
+/* Write a lane's news; false if somebody holds its row. */
+static bool
+write_lane(OutboxLane *lane)
+{
+	Datum		handler_id = Int32GetDatum(lane->handler_id);
+	bool		locked = outbox_execute(&lock_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0;
+
+	if (!locked && outbox_execute(&exists_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0)
+		return false;
+	write_breaker(lane, locked);
+	if (lane->pause_by[0])
+		write_pause(lane);
+	return true;
+}
+
+void
+outbox_lane_status_write(TimestampTz now)
+{
+	dlist_mutable_iter iter;
+
+	if (outbox_lane_status_next() > now)
+		return;
+	retry_at = now + HELD_RETRY_US;
+	if (!outbox_lock_if_free("handler_status", RowExclusiveLock) || !outbox_lock_if_free("handler", AccessShareLock))
+		return;
+
+	SPI_connect();
+	dlist_foreach_modify(iter, &dirty)
+	{
+		OutboxLane *lane = dlist_container(OutboxLane, status_link, iter.cur);
+
+		if (!write_lane(lane))
+			continue;
+		dlist_delete(iter.cur);
+		dlist_push_tail(&written, iter.cur);
+	}
+	SPI_finish();
+}
+
+void
+outbox_lane_status_finish(void)
+{
+	while (!dlist_is_empty(&written))
+	{
+		OutboxLane *lane = dlist_container(OutboxLane, status_link, dlist_pop_head_node(&written));
+
+		lane->status_listed = false;
+		lane->pause_by[0] = '\0';
+	}
+}
+
+void
+outbox_lane_status_abort(void)
+{
+	while (!dlist_is_empty(&written))
+		dlist_push_head(&dirty, dlist_pop_head_node(&written));
+}
+
+void
+outbox_lane_status_forget(OutboxLane *lane)
+{
+	if (lane->status_listed)
+		dlist_delete(&lane->status_link);
+	lane->status_listed = false;
+}

@@ -1,0 +1,37 @@
+/*-------------------------------------------------------------------------
+ *
+ * handler_status.h
+ *		What the dispatcher itself writes into outbox.handler_status: circuit
+ *		breakers, and pauses that a receiver or the breaker asked for.
+ *
+ * Process: the dispatcher.  Changes are noted in the lane and written with
+ * the next database work; until then they already hold in memory.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_LANE_STATUS_H
+#define OUTBOX_LANE_STATUS_H
+
+#include "dispatch/lane.h"
+
+/* The lane's breaker has changed. */
+extern void outbox_lane_status_changed(OutboxLane *lane);
+
+/* Stop the lane at once and pause its handler: by is "receiver" or "breaker". */
+extern void outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason);
+
+/* When something is to be written: DT_NOEND for nothing, DT_NOBEGIN for now. */
+extern TimestampTz outbox_lane_status_next(void);
+
+/*
+ * Write what is due, in a transaction; then say whether that has committed.
+ * Never waits: what somebody else holds stays due a little later.
+ */
+extern void outbox_lane_status_write(TimestampTz now);
+extern void outbox_lane_status_finish(void);
+extern void outbox_lane_status_abort(void);
+
+/* The lane is about to be freed. */
+extern void outbox_lane_status_forget(OutboxLane *lane);
+
+#endif							/* OUTBOX_LANE_STATUS_H */

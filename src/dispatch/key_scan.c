@@ -1,0 +1,316 @@
+/*-------------------------------------------------------------------------
+ *
+ * key_scan.c
+ *		Looks up what may go next of a message key, on ordered lanes.
+ *
+ * See probe.h.  The rows of a key are walked in the index delivery_keyed, by
+ * id, from the key's floor or from the last member on: entries of settled
+ * rows that vacuum has not removed are stepped over once, not at every probe.
+ * A walk is bounded by the entries it looks at and goes on where it stopped.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/relscan.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "dispatch/key_scan.h"
+#include "dispatch/order.h"
+#include "table/relation.h"
+
+/* Passing a row by costs its heap page, as much as so many entries that are skipped. */
+#define PASSING_COST 4
+
+/* What is open while a transaction reads. */
+typedef struct Prober
+{
+	Relation	keyed;
+	Relation	blocking;
+	IndexScanDesc keyed_scan;
+	IndexScanDesc blocking_scan;
+	TupleTableSlot *slot;
+	text	   *key;			/* what keyed_scan looks for */
+	pg_uuid_t	start;			/* and from where */
+} Prober;
+
+static Prober prober;
+static OutboxOrderKey *probed = NULL;	/* the key that is being probed */
+static AttrNumber key_column;
+static AttrNumber due_column;
+static AttrNumber id_column;
+
+static AttrNumber
+find_column(Relation delivery, const char *name)
+{
+	AttrNumber	attno = get_attnum(RelationGetRelid(delivery), name);
+
+	if (attno == InvalidAttrNumber)
+		elog(ERROR, "column \"%s\" of relation \"delivery\" does not exist", name);
+	return attno;
+}
+
+bool
+outbox_probe_begin(Relation delivery, Snapshot snapshot)
+{
+	memset(&prober, 0, sizeof(prober));
+	if (!outbox_order_exists())
+		return true;
+	if ((prober.keyed = outbox_index_open_if_free(delivery, "delivery_keyed", AccessShareLock)) == NULL ||
+		(prober.blocking = outbox_index_open_if_free(delivery, "delivery_blocking", AccessShareLock)) == NULL)
+	{
+		outbox_probe_end();
+		return false;
+	}
+	if (key_column == 0)
+	{
+		key_column = find_column(delivery, "key");
+		due_column = find_column(delivery, "due_at");
+		id_column = find_column(delivery, "message_id");
+	}
+	prober.keyed_scan = outbox_index_beginscan(delivery, prober.keyed, snapshot, 3);
+	/* The id of an entry is needed even where its row is dead. */
+	prober.keyed_scan->xs_want_itup = true;
+	prober.blocking_scan = outbox_index_beginscan(delivery, prober.blocking, snapshot, 3);
+	prober.slot = table_slot_create(delivery, NULL);
+	return true;
+}
+
+void
+outbox_probe_end(void)
+{
+	if (prober.slot)
+		ExecDropSingleTupleTableSlot(prober.slot);
+	if (prober.blocking_scan)
+		index_endscan(prober.blocking_scan);
+	if (prober.keyed_scan)
+		index_endscan(prober.keyed_scan);
+	if (prober.blocking)
+		relation_close(prober.blocking, NoLock);
+	if (prober.keyed)
+		relation_close(prober.keyed, NoLock);
+	memset(&prober, 0, sizeof(prober));
+}
+
+void
+outbox_probe_abort(void)
+{
+	memset(&prober, 0, sizeof(prober));
+	if (probed == NULL)
+		return;
+	outbox_order_want(probed);
+	outbox_order_end_probe(probed);
+	probed = NULL;
+}
+
+static pg_uuid_t
+slot_id(void)
+{
+	bool		isnull;
+
+	return *DatumGetUUIDP(slot_getattr(prober.slot, id_column, &isnull));
+}
+
+static TimestampTz
+slot_due_at(void)
+{
+	bool		isnull;
+
+	return DatumGetTimestampTz(slot_getattr(prober.slot, due_column, &isnull));
+}
+
+/* The conditions handler_id = $1 AND key = $2. */
+static void
+init_key(ScanKey scankey, Relation index, int32 handler_id)
+{
+	ScanKeyInit(&scankey[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
+	ScanKeyEntryInitialize(&scankey[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(prober.key));
+}
+
+/* Start walking the key's rows that are or were outstanding.  False if that is not from its floor on. */
+static bool
+start_walk(int32 handler_id, OutboxOrderKey *key)
+{
+	ScanKeyData keys[3];
+	bool		from_floor = outbox_order_start(key, &prober.start);
+
+	if (prober.key)
+		pfree(prober.key);
+	prober.key = cstring_to_text(key->key);
+	init_key(keys, prober.keyed, handler_id);
+	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&prober.start));
+	index_rescan(prober.keyed_scan, keys, 3, NULL, 0);
+	return from_floor;
+}
+
+static pg_uuid_t
+entry_id(void)
+{
+	bool		isnull;
+
+	return *DatumGetUUIDP(index_getattr(prober.keyed_scan->xs_itup, 3, prober.keyed_scan->xs_itupdesc, &isnull));
+}
+
+/* The dead letter of the key with the smallest id, where those block. */
+static bool
+find_dead(const OutboxLane *lane, pg_uuid_t *id)
+{
+	ScanKeyData keys[3];
+
+	if (!lane->handler->block_on_dead)
+		return false;
+	init_key(keys, prober.blocking, lane->handler_id);
+	ScanKeyInit(&keys[2], 3, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(OUTBOX_DEAD));
+	index_rescan(prober.blocking_scan, keys, 3, NULL, 0);
+	if (!index_getnext_slot(prober.blocking_scan, ForwardScanDirection, prober.slot))
+		return false;
+	*id = slot_id();
+	return true;
+}
+
+/* Is this delivery, which is in memory and still outstanding in the table, no obstacle to those behind it? */
+static bool
+is_under_way(const OutboxDelivery *delivery)
+{
+	return delivery->order_state != OUTBOX_ORDER_FAILED && delivery->order_state != OUTBOX_ORDER_SETTLED;
+}
+
+/*
+ * One outstanding row of the walk, in the slot.  Returns true if the walk
+ * goes on behind it.
+ */
+static bool
+visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
+	  OutboxReadBounds *bounds, TimestampTz now)
+{
+	const OutboxDelivery *delivery = outbox_delivery_find(id, lane->handler_id);
+	OutboxKey	row = {slot_due_at(), *id};
+	bool		goes_first = key->count[OUTBOX_ORDER_READ] + key->count[OUTBOX_ORDER_WAITING] + key->count[OUTBOX_ORDER_OUT] == 0;
+
+	if (delivery != NULL && is_under_way(delivery))
+		return true;
+	if (delivery != NULL || row.due_at > now)
+	{
+		outbox_order_block(key, id, row.due_at);
+		return false;
+	}
+	if (goes_first && (bounds->rows <= 0 || bounds->bytes <= 0))
+	{
+		outbox_order_want(key);
+		return false;
+	}
+	if (*room <= 0 || bounds->bytes <= 0)
+	{
+		key->more = true;
+		key->complete = true;
+		return false;
+	}
+	/* Those that wait do not take up the lane's queue. */
+	if (goes_first)
+		bounds->rows--;
+	(*room)--;
+	outbox_fetch_take(lane, &row, prober.slot, key, bounds);
+	return true;
+}
+
+static void
+walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampTz now)
+{
+	int			room = outbox_order_room(key);
+	bool		found;
+	pg_uuid_t	dead_id;
+	bool		dead;
+
+	if (room == 0)
+	{
+		key->more = true;
+		return;
+	}
+	found = !start_walk(lane->handler_id, key);
+	dead = find_dead(lane, &dead_id);
+	while (index_getnext_tid(prober.keyed_scan, ForwardScanDirection) != NULL)
+	{
+		pg_uuid_t	id = entry_id();
+
+		bounds->entries--;
+		if (!found)
+			key->floor = id;
+		if (dead && memcmp(dead_id.data, id.data, UUID_LEN) < 0)
+		{
+			outbox_order_block(key, &dead_id, DT_NOEND);
+			return;
+		}
+		if (index_fetch_heap(prober.keyed_scan, prober.slot))
+		{
+			found = true;
+			if (!visit(lane, key, &id, &room, bounds, now))
+				return;
+		}
+		else
+		{
+			key->probe_entries++;
+			if (found || bounds->entries > 0)
+				continue;
+			outbox_order_want(key);
+			return;
+		}
+	}
+	key->complete = true;
+}
+
+static void
+probe(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampTz now)
+{
+	outbox_order_begin_probe(key);
+	probed = key;
+	walk(lane, key, bounds, now);
+	probed = NULL;
+	outbox_order_end_probe(key);
+}
+
+bool
+outbox_probe_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
+				 OutboxReadBounds *bounds, TimestampTz now)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, key_column, &isnull);
+	char	   *name;
+	OutboxOrderKey *key;
+
+	if (isnull)
+		return false;
+	name = TextDatumGetCString(value);
+	key = outbox_order_meet(lane->order, name, id, now);
+	pfree(name);
+	if (key == NULL)
+		bounds->entries -= PASSING_COST - 1;
+	else
+		probe(lane, key, bounds, now);
+	return true;
+}
+
+void
+outbox_probe_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
+{
+	OutboxOrderKey *key;
+	/* Keys that are under way leave half of the room to others. */
+	int			reserved = lane->more ? bounds->rows / 2 : 0;
+
+	while (bounds->rows > reserved && bounds->bytes > 0 && bounds->entries > 0 &&
+		   (key = outbox_order_next_wanted(lane->order)) != NULL)
+		probe(lane, key, bounds, now);
+}

@@ -1,0 +1,39 @@
+/*-------------------------------------------------------------------------
+ *
+ * key_scan.h
+ *		Looks up what may go next of a message key, on ordered lanes.
+ *
+ * Process: the dispatcher, inside a transaction, between the begin and end
+ * of a fetch.  Of a key only the outstanding delivery with the smallest id
+ * may be taken, and those that follow it; a handler that blocks on dead
+ * letters takes nothing behind one.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_PROBE_H
+#define OUTBOX_PROBE_H
+
+#include "executor/tuptable.h"
+#include "utils/relcache.h"
+#include "utils/snapshot.h"
+
+#include "dispatch/fetch.h"
+
+/* Open the indexes, if any lane is ordered.  False if somebody holds a lock that conflicts. */
+extern bool outbox_probe_begin(Relation delivery, Snapshot snapshot);
+extern void outbox_probe_end(void);
+
+/* The transaction has failed: nothing is open any more. */
+extern void outbox_probe_abort(void);
+
+/*
+ * A due row of an ordered lane, in slot, that is not in memory.  False if it
+ * has no key and goes freely.  Otherwise it is passed by, or its key probed.
+ */
+extern bool outbox_probe_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
+							 OutboxReadBounds *bounds, TimestampTz now);
+
+/* Probe the lane's keys that are wanted, as far as the bounds go. */
+extern void outbox_probe_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now);
+
+#endif							/* OUTBOX_PROBE_H */

@@ -1,0 +1,606 @@
+/*-------------------------------------------------------------------------
+ *
+ * apply.c
+ *		Settles one delivery together with its handler's on_settle function.
+ *
+ * See hook_settle.h.  The delivery is locked before the function runs, so
+ * that no operator can change it in between; what the function itself does
+ * to its delivery (it might cancel it) stands.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "common/retry_policy.h"
+#include "common/session.h"
+#include "compat.h"
+#include "guc.h"
+#include "on_settle/apply.h"
+#include "on_settle/call.h"
+#include "shared/doorbell.h"
+#include "shared/on_settle_slot.h"
+#include "table/attempt_log.h"
+#include "table/delivery.h"
+#include "table/relation.h"
+
+/* Rows that one look at outbox.hook takes. */
+#define READ_AT_ONCE 1000
+
+/* The code of an attempt whose function failed. */
+#define HOOK_FAILED "hook_failed"
+
+static OutboxPlan load_plan = {
+	.sql = "SELECT k.message_id, k.handler_id, k.attempt, k.state, k.streak, k.http_status, k.code, k.error, k.response, "
+	"k.due_at, k.finished_at, k.duration_us, h.name, h.on_settle, h.creator, h.creator_oid, "
+	"m.topic, m.payload, m.key, m.tenant, m.correlation_id, " OUTBOX_RETRY_COLUMNS " "
+	"FROM outbox.hook k LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) k.handler_id "
+	"LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) k.message_id "
+	"WHERE k.id OPERATOR(pg_catalog.=) $1 FOR UPDATE OF k SKIP LOCKED",
+	.nargs = 1,
+	.argtypes = {INT8OID},
+};
+
+typedef enum LoadColumn
+{
+	COL_MESSAGE_ID = 1,
+	COL_HANDLER_ID,
+	COL_ATTEMPT,
+	COL_STATE,
+	COL_STREAK,
+	COL_HTTP_STATUS,
+	COL_CODE,
+	COL_ERROR,
+	COL_RESPONSE,
+	COL_DUE_AT,
+	COL_FINISHED_AT,
+	COL_DURATION_US,
+	COL_HANDLER,
+	COL_ON_SETTLE,
+	COL_CREATOR,
+	COL_CREATOR_OID,
+	COL_TOPIC,
+	COL_PAYLOAD,
+	COL_KEY,
+	COL_TENANT,
+	COL_CORRELATION_ID,
+	COL_RETRY
+} LoadColumn;
+
+static OutboxPlan delete_plan = {
+	.sql = "DELETE FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.=) $1",
+	.nargs = 1,
+	.argtypes = {INT8OID},
+};
+
+/* The delivery of the same key that comes next on an ordered handler. */
+static OutboxPlan successor_plan = {
+	.sql = "SELECT d.due_at, d.message_id FROM outbox.delivery d "
+	"WHERE d.handler_id OPERATOR(pg_catalog.=) $1 AND d.key OPERATOR(pg_catalog.=) $2 AND d.state < 3 "
+	"AND d.message_id OPERATOR(pg_catalog.>) $3 ORDER BY d.message_id LIMIT 1",
+	.nargs = 3,
+	.argtypes = {INT4OID, TEXTOID, UUIDOID},
+};
+
+static OutboxPlan exists_plan = {
+	.sql = "SELECT FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.=) $1",
+	.nargs = 1,
+	.argtypes = {INT8OID},
+};
+
+/* A hand-over being settled.  Lives as long as its transaction. */
+typedef struct HandOver
+{
+	int64		hook_id;
+	HeapTuple	tuple;
+	TupleDesc	desc;
+	pg_uuid_t	message_id;
+	int32		handler_id;
+	int32		attempt;
+	TimestampTz now;
+
+	/* the transition */
+	OutboxVerdict verdict;
+	const char *error;
+	TimestampTz due_at;
+} HandOver;
+
+/*
+ * The worker's own statements find single rows by their keys, whatever the
+ * planner thinks of the tables' sizes.  The function runs with the server's
+ * settings, so these are set around the statements only.
+ */
+static int
+pin_plans(void)
+{
+	static const char *const off[] = {"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort"};
+	int			nestlevel = NewGUCNestLevel();
+
+	for (int i = 0; i < lengthof(off); i++)
+		(void) set_config_option(off[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	return nestlevel;
+}
+
+static void
+unpin_plans(int nestlevel)
+{
+	AtEOXact_GUC(false, nestlevel);
+}
+
+typedef struct TableLock
+{
+	const char *name;
+	LOCKMODE	mode;
+} TableLock;
+
+/* What settling one touches. */
+static const TableLock settle_locks[] = {
+	{"hook", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"attempt", RowExclusiveLock},
+	{"handler", AccessShareLock}, {"message", AccessShareLock}
+};
+
+/* What reading touches. */
+static const TableLock read_locks[] = {
+	{"hook", AccessShareLock}, {"handler", AccessShareLock}
+};
+
+/*
+ * Lock what the transaction will touch, or nothing: who locks one table and
+ * waits for another is in the way of DROP EXTENSION and its like.  False if
+ * somebody holds one of them, or they are gone.
+ */
+static bool
+lock_tables(const TableLock *tables, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (!OidIsValid(outbox_relation_oid(tables[i].name, true)) ||
+			!outbox_lock_if_free(tables[i].name, tables[i].mode))
+			return false;
+	}
+	return true;
+}
+
+static Datum
+get(const HandOver *h, LoadColumn column, bool *isnull)
+{
+	return SPI_getbinval(h->tuple, h->desc, column, isnull);
+}
+
+static int32
+get_int16(const HandOver *h, LoadColumn column)
+{
+	bool		isnull;
+	Datum		d = get(h, column, &isnull);
+
+	return isnull ? 0 : DatumGetInt16(d);
+}
+
+static char *
+get_text(const HandOver *h, LoadColumn column)
+{
+	bool		isnull;
+	Datum		d = get(h, column, &isnull);
+
+	return isnull ? NULL : TextDatumGetCString(d);
+}
+
+/* Run one of the worker's own statements about this row. */
+static uint64
+execute_for_row(const HandOver *h, OutboxPlan *plan, bool read_only, int expected)
+{
+	Datum		values[1] = {Int64GetDatum(h->hook_id)};
+	int			nestlevel = pin_plans();
+	uint64		n = outbox_execute(plan, values, NULL, read_only, 0, expected);
+
+	unpin_plans(nestlevel);
+	return n;
+}
+
+/* Lock and read the row.  Otherwise says why not: it is gone, or locked. */
+static bool
+load(HandOver *h, OutboxHookResult *otherwise)
+{
+	bool		isnull;
+
+	if (execute_for_row(h, &load_plan, false, SPI_OK_SELECT) == 0)
+	{
+		/* Whoever has it may still fail and leave it. */
+		*otherwise = execute_for_row(h, &exists_plan, true, SPI_OK_SELECT) > 0 ? OUTBOX_HOOK_BUSY : OUTBOX_HOOK_GONE;
+		return false;
+	}
+	h->tuple = SPI_tuptable->vals[0];
+	h->desc = SPI_tuptable->tupdesc;
+	h->message_id = *DatumGetUUIDP(get(h, COL_MESSAGE_ID, &isnull));
+	h->handler_id = DatumGetInt32(get(h, COL_HANDLER_ID, &isnull));
+	h->attempt = DatumGetInt32(get(h, COL_ATTEMPT, &isnull));
+	h->due_at = DatumGetTimestampTz(get(h, COL_DUE_AT, &isnull));
+	h->error = get_text(h, COL_ERROR);
+	h->verdict.state = get_int16(h, COL_STATE);
+	h->verdict.streak = get_int16(h, COL_STREAK);
+	if (get_text(h, COL_CODE) != NULL)
+		strlcpy(h->verdict.code, get_text(h, COL_CODE), sizeof(h->verdict.code));
+	return true;
+}
+
+/* The fence: is the delivery still the one that was handed over? */
+static bool
+is_handed_over(const HandOver *h, const OutboxDeliveryRow *row)
+{
+	return row->state == OUTBOX_LEASED && row->attempts == h->attempt;
+}
+
+typedef enum DeliveryFate
+{
+	DELIVERY_LOCKED,
+	DELIVERY_HELD,
+	DELIVERY_CHANGED			/* gone, or no longer the one that was handed over */
+} DeliveryFate;
+
+/* Lock the delivery until the transaction ends.  Nothing stays open while the function runs. */
+static DeliveryFate
+lock_delivery(const HandOver *h)
+{
+	OutboxDeliveryTable table;
+	OutboxDeliveryRow row;
+	DeliveryFate fate = DELIVERY_CHANGED;
+
+	outbox_deliveries_open(&table, true);
+	if (outbox_deliveries_find(&table, &h->message_id, h->handler_id))
+	{
+		outbox_deliveries_read(table.slot, &row);
+		if (is_handed_over(h, &row))
+			fate = outbox_deliveries_lock(&table, LockWaitSkip) == TM_Ok ? DELIVERY_LOCKED : DELIVERY_HELD;
+	}
+	outbox_deliveries_close(&table);
+	return fate;
+}
+
+static const char *
+outcome_name(OutboxState state)
+{
+	switch (state)
+	{
+		case OUTBOX_DELIVERED:
+			return "delivered";
+		case OUTBOX_DEAD:
+			return "dead";
+		case OUTBOX_CANCELLED:
+			return "cancelled";
+		default:
+			return "retrying";
+	}
+}
+
+/* What the function is told: the columns of type outbox.settlement, in their order. */
+static void
+fill_call(const HandOver *h, OutboxHookCall *call)
+{
+	static const LoadColumn copied[] = {
+		COL_MESSAGE_ID, COL_HANDLER, COL_TOPIC, COL_PAYLOAD, COL_KEY, COL_TENANT, COL_CORRELATION_ID, COL_ATTEMPT
+	};
+	bool		isnull;
+	int			n;
+
+	call->function = get_text(h, COL_ON_SETTLE);
+	call->creator = get_text(h, COL_CREATOR);
+	call->creator_oid = DatumGetObjectId(get(h, COL_CREATOR_OID, &isnull));
+	for (n = 0; n < lengthof(copied); n++)
+		call->values[n] = get(h, copied[n], &call->nulls[n]);
+
+	call->values[n] = CStringGetTextDatum(outcome_name(h->verdict.state));
+	call->nulls[n++] = false;
+	call->values[n] = get(h, COL_CODE, &call->nulls[n]);
+	n++;
+	call->values[n] = Int32GetDatum(get_int16(h, COL_HTTP_STATUS));
+	(void) get(h, COL_HTTP_STATUS, &call->nulls[n]);
+	n++;
+	call->values[n] = get(h, COL_RESPONSE, &call->nulls[n]);
+	n++;
+	call->values[n] = TimestampTzGetDatum(h->now);
+	call->nulls[n++] = false;
+	Assert(n == OUTBOX_SETTLEMENT_COLUMNS);
+}
+
+static void
+report_call(const HandOver *h)
+{
+	char	   *activity = psprintf("on_settle of handler \"%s\"", get_text(h, COL_HANDLER));
+
+	pgstat_report_activity(STATE_RUNNING, activity);
+	pfree(activity);
+}
+
+/* Run the function, if there still is one.  Returns why it failed, or NULL. */
+static char *
+run_function(HandOver *h)
+{
+	OutboxHookCall call;
+	char	   *failure;
+
+	fill_call(h, &call);
+	if (call.function == NULL)
+		return NULL;
+	report_call(h);
+	/* The owner may not know the schema that the function is in. */
+	outbox_act_as_worker();
+	failure = outbox_hook_call(&call);
+	outbox_act_as_owner();
+	return failure;
+}
+
+/* The attempt has failed, whatever the receiver said. */
+static void
+fail(HandOver *h, const OutboxDeliveryRow *row, TupleTableSlot *slot, const char *failure)
+{
+	OutboxSaid	said = {OUTBOX_ACTION_RETRY, HOOK_FAILED, -1};
+	OutboxRetryPolicy policy = {.max_attempts = 1};
+
+	/* Without a handler, whose row was deleted by hand, there is nothing to try again. */
+	if (get_text(h, COL_HANDLER) != NULL)
+		outbox_read_retry_policy(h->tuple, h->desc, COL_RETRY, &policy);
+	/* The row still has the code and streak of the attempt before. */
+	outbox_judge_said(&policy, &said, row->attempts - row->budget_from,
+					  outbox_deliveries_text(slot, Anum_delivery_code), row->streak,
+					  outbox_random_fraction(), &h->verdict);
+	h->error = failure;
+	h->due_at = h->now;
+	if (h->verdict.state == OUTBOX_RETRYING)
+		h->due_at += h->verdict.delay * 1000;
+}
+
+static void
+change_delivery(const HandOver *h, OutboxDeliveryTable *table)
+{
+	int			http_status = get_int16(h, COL_HTTP_STATUS);
+
+	outbox_deliveries_begin_change(table);
+	outbox_deliveries_set(table, Anum_delivery_state, Int16GetDatum(h->verdict.state));
+	outbox_deliveries_set(table, Anum_delivery_streak, Int16GetDatum(Min(h->verdict.streak, OUTBOX_STREAK_MAX)));
+	outbox_deliveries_set(table, Anum_delivery_due_at, TimestampTzGetDatum(h->due_at));
+	if (http_status != 0)
+		outbox_deliveries_set(table, Anum_delivery_http_status, Int16GetDatum(http_status));
+	else
+		outbox_deliveries_set_null(table, Anum_delivery_http_status);
+	outbox_deliveries_set_text(table, Anum_delivery_code, h->verdict.code);
+	outbox_deliveries_set_text(table, Anum_delivery_error, h->error);
+	if (h->verdict.state >= OUTBOX_DELIVERED)
+		outbox_deliveries_set(table, Anum_delivery_settled_at, TimestampTzGetDatum(h->now));
+	outbox_deliveries_store_change(table);
+}
+
+static void
+log_attempt(const HandOver *h)
+{
+	OutboxAttempt attempt = {
+		.message_id = h->message_id,
+		.handler_id = h->handler_id,
+		.attempt = h->attempt,
+		.outcome = h->verdict.state,
+		.http_status = get_int16(h, COL_HTTP_STATUS),
+		.code = h->verdict.code,
+		.error = h->error
+	};
+	OutboxSecurity security;
+	bool		isnull;
+
+	if (!outbox_should_log(h->verdict.state))
+		return;
+	attempt.finished_at = DatumGetTimestampTz(get(h, COL_FINISHED_AT, &isnull));
+	attempt.duration_us = DatumGetInt64(get(h, COL_DURATION_US, &isnull));
+	outbox_become_owner_to_write(&security, "attempt");
+	outbox_log_attempt(&attempt);
+	outbox_become_caller(&security);
+}
+
+/* The next one of its key may go now. */
+static void
+ring_for_successor(const HandOver *h, const char *key)
+{
+	Datum		values[3] = {Int32GetDatum(h->handler_id), CStringGetTextDatum(key), UUIDPGetDatum(&h->message_id)};
+	int			nestlevel = pin_plans();
+	uint64		n = outbox_execute(&successor_plan, values, NULL, true, 1, SPI_OK_SELECT);
+	bool		isnull;
+
+	unpin_plans(nestlevel);
+	if (n > 0)
+		outbox_doorbell_note(h->handler_id, OUTBOX_RING_DUE,
+							 DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
+							 DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
+}
+
+/* Tell the dispatcher at commit what has become due; of a key, that this one blocks it no more. */
+static void
+ring(const HandOver *h, const char *key)
+{
+	if (h->verdict.state == OUTBOX_RETRYING)
+		outbox_doorbell_note(h->handler_id, OUTBOX_RING_DUE, h->due_at, &h->message_id);
+	else if (key != NULL)
+	{
+		outbox_doorbell_note(h->handler_id, OUTBOX_RING_REREAD, DT_NOEND, &h->message_id);
+		ring_for_successor(h, key);
+	}
+}
+
+/* Write the transition, unless the function has changed the delivery itself. */
+static void
+write_transition(HandOver *h, const char *failure)
+{
+	OutboxDeliveryTable table;
+	OutboxDeliveryRow row;
+	char	   *key = NULL;
+	bool		written = false;
+
+	outbox_deliveries_open(&table, true);
+	if (outbox_deliveries_find(&table, &h->message_id, h->handler_id))
+	{
+		outbox_deliveries_read(table.slot, &row);
+		if (row.message_key != NULL)
+			key = text_to_cstring(row.message_key);
+		if (is_handed_over(h, &row))
+		{
+			if (failure != NULL)
+				fail(h, &row, table.slot, failure);
+			change_delivery(h, &table);
+			written = true;
+		}
+	}
+	outbox_deliveries_close(&table);
+
+	if (written)
+	{
+		log_attempt(h);
+		ring(h, key);
+	}
+}
+
+static void
+delete_row(const HandOver *h)
+{
+	OutboxSecurity security;
+
+	outbox_become_owner_to_write(&security, "hook");
+	(void) execute_for_row(h, &delete_plan, false, SPI_OK_DELETE);
+	outbox_become_caller(&security);
+}
+
+/* What was written so far becomes visible. */
+static void
+take_new_snapshot(void)
+{
+	CommandCounterIncrement();
+	PopActiveSnapshot();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+/* Everything but the beginning and the end of the transaction. */
+static OutboxHookResult
+settle_in_transaction(HandOver *h, const char *give_up)
+{
+	const char *failure = give_up;
+	OutboxHookResult otherwise;
+
+	if (!lock_tables(settle_locks, lengthof(settle_locks)))
+		return OUTBOX_HOOK_HELD;
+	if (!load(h, &otherwise))
+		return otherwise;
+	switch (lock_delivery(h))
+	{
+		case DELIVERY_CHANGED:
+			delete_row(h);
+			return OUTBOX_HOOK_DONE;
+		case DELIVERY_HELD:
+			return OUTBOX_HOOK_HELD;
+		case DELIVERY_LOCKED:
+			break;
+	}
+	if (!outbox_hook_slot_begin(h->handler_id, h->hook_id))
+		return OUTBOX_HOOK_BUSY;
+
+	if (give_up == NULL)
+		failure = run_function(h);
+	take_new_snapshot();
+	write_transition(h, failure);
+	delete_row(h);
+	return OUTBOX_HOOK_DONE;
+}
+
+/* The dispatcher counts what it has handed over, so that it can stop in time. */
+static void
+ring_back(const HandOver *h)
+{
+	OutboxRing	ring = {.handler_id = h->handler_id, .kind = OUTBOX_RING_HOOKED, .count = 1};
+
+	outbox_doorbell_ring_now(outbox_my_database(), &ring);
+}
+
+OutboxHookResult
+outbox_hook_settle(int64 hook_id, const char *give_up)
+{
+	MemoryContext context = CurrentMemoryContext;
+	HandOver	h = {.hook_id = hook_id};
+	OutboxHookResult result;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	h.now = GetCurrentTimestamp();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	outbox_act_as_owner();
+	SPI_connect();
+	result = settle_in_transaction(&h, give_up);
+	SPI_finish();
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	outbox_act_as_worker();
+
+	MemoryContextSwitchTo(context);
+	outbox_hook_slot_end();
+	outbox_hook_clean_up();
+	if (result == OUTBOX_HOOK_DONE)
+		ring_back(&h);
+	return result;
+}
+
+/* One whose handler has no row is not known yet: a restore has come to the outcomes first. */
+static OutboxPlan read_plan = {
+	.sql = "SELECT k.id, k.handler_id FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.>) $1 "
+	"AND EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) k.handler_id) "
+	"ORDER BY k.id LIMIT " CppAsString2(READ_AT_ONCE),
+	.nargs = 1,
+	.argtypes = {INT8OID},
+};
+
+static void
+read_in_transaction(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more)
+{
+	Datum		values[1] = {Int64GetDatum(*after)};
+	int			nestlevel;
+	uint64		n;
+
+	SPI_connect();
+	nestlevel = pin_plans();
+	n = outbox_execute(&read_plan, values, NULL, true, 0, SPI_OK_SELECT);
+	unpin_plans(nestlevel);
+	for (uint64 i = 0; i < n; i++)
+	{
+		bool		isnull;
+
+		*after = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
+		found(DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)), *after);
+	}
+	SPI_finish();
+	*more = (n == READ_AT_ONCE);
+}
+
+bool
+outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more)
+{
+	bool		locked = false;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	outbox_act_as_owner();
+	*more = false;
+	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
+	if (OidIsValid(outbox_relation_oid("hook", true)))
+	{
+		locked = !lock_tables(read_locks, lengthof(read_locks));
+		if (!locked)
+			read_in_transaction(after, found, more);
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	outbox_act_as_worker();
+	return !locked;
+}

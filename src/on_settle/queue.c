@@ -1,0 +1,152 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.c
+ *		The hand-overs that a hook worker knows of, a queue for each handler.
+ *
+ * See hook_queue.h.  One that has to wait for a time is kept aside and
+ * joins its queue's end when the time has come.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "on_settle/queue.h"
+
+typedef struct HandOver
+{
+	int32		handler_id;
+	int64		hook_id;
+	TimestampTz from;
+	dlist_node	link;
+} HandOver;
+
+static MemoryContext hand_overs_context = NULL;
+static HTAB *queues = NULL;
+static dlist_head listed = DLIST_STATIC_INIT(listed);
+static dlist_head aside = DLIST_STATIC_INIT(aside);
+
+void
+outbox_hook_queues_init(MemoryContext context)
+{
+	HASHCTL		ctl;
+
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.keysize = sizeof(int32);
+	ctl.entrysize = sizeof(OutboxHookQueue);
+	ctl.hcxt = context;
+	queues = hash_create("outbox hook queues", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	hand_overs_context = AllocSetContextCreate(context, "outbox hand-overs", ALLOCSET_DEFAULT_SIZES);
+}
+
+static void
+append(HandOver *hand_over)
+{
+	bool		found;
+	OutboxHookQueue *queue = hash_search(queues, &hand_over->handler_id, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		queue->not_before = DT_NOBEGIN;
+		queue->listed = false;
+		dlist_init(&queue->waiting);
+	}
+	dlist_push_tail(&queue->waiting, &hand_over->link);
+	if (!queue->listed)
+		dlist_push_tail(&listed, &queue->link);
+	queue->listed = true;
+}
+
+void
+outbox_hook_queue_add(int32 handler_id, int64 hook_id, TimestampTz from)
+{
+	HandOver   *hand_over = MemoryContextAlloc(hand_overs_context, sizeof(HandOver));
+
+	hand_over->handler_id = handler_id;
+	hand_over->hook_id = hook_id;
+	hand_over->from = from;
+	if (from == DT_NOBEGIN)
+		append(hand_over);
+	else
+		dlist_push_tail(&aside, &hand_over->link);
+}
+
+/* Those whose time has come join their queues; returns when the next one's does. */
+static TimestampTz
+take_from_aside(TimestampTz now)
+{
+	TimestampTz until = DT_NOEND;
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &aside)
+	{
+		HandOver   *hand_over = dlist_container(HandOver, link, iter.cur);
+
+		if (hand_over->from > now)
+			until = Min(until, hand_over->from);
+		else
+		{
+			dlist_delete(iter.cur);
+			append(hand_over);
+		}
+	}
+	return until;
+}
+
+OutboxHookQueue *
+outbox_hook_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *until)
+{
+	dlist_iter	iter;
+
+	*until = take_from_aside(now);
+	dlist_foreach(iter, &listed)
+	{
+		OutboxHookQueue *queue = dlist_container(OutboxHookQueue, link, iter.cur);
+
+		if (queue->not_before > now)
+			*until = Min(*until, queue->not_before);
+		else if (queue->handler_id != busy_handler)
+			return queue;
+	}
+	return NULL;
+}
+
+int64
+outbox_hook_queue_take(OutboxHookQueue *queue)
+{
+	HandOver   *first = dlist_container(HandOver, link, dlist_pop_head_node(&queue->waiting));
+	int64		hook_id = first->hook_id;
+
+	pfree(first);
+	dlist_delete(&queue->link);
+	queue->listed = !dlist_is_empty(&queue->waiting);
+	if (queue->listed)
+		dlist_push_tail(&listed, &queue->link);
+	return hook_id;
+}
+
+bool
+outbox_hook_queues_are_empty(void)
+{
+	return dlist_is_empty(&listed) && dlist_is_empty(&aside);
+}
+
+void
+outbox_hook_queues_clear(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &listed)
+	{
+		OutboxHookQueue *queue = dlist_container(OutboxHookQueue, link, iter.cur);
+
+		dlist_delete(iter.cur);
+		queue->listed = false;
+		dlist_init(&queue->waiting);
+	}
+	dlist_init(&aside);
+	MemoryContextReset(hand_overs_context);
+}

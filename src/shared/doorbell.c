@@ -1,0 +1,440 @@
+/*-------------------------------------------------------------------------
+ *
+ * doorbell.c
+ *		How a committing transaction tells the dispatcher what is new.
+ *
+ * A transaction's first few keys are kept exactly; beyond that, one range
+ * per handler.  A few exact keys matter to a long transaction that staged
+ * at its start and at its end: as a range they would make the dispatcher
+ * read everything settled in between.
+ *
+ * All memory is taken while the transaction runs.  At commit the notes are
+ * copied into the ring under a spinlock; when the ring is full a stroke is
+ * merged into one of the same handler, and failing that the overflow flag
+ * makes the dispatcher read again from the lowest key that did not fit.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/proc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "compat.h"
+#include "consume/obligations.h"
+#include "shared/doorbell.h"
+
+#define MAX_EXACT_NOTES 16
+
+/* How many strokes are rung under one hold of the spinlock. */
+#define RING_SLICE 32
+
+/* The notes of the running transaction: exact ones first, then a range per handler. */
+static OutboxRing *notes = NULL;
+static int	nnotes = 0;
+static int	max_notes = 0;
+static int	nexact = 0;
+
+/* Where a handler's range is in notes, so that staging many messages stays linear. */
+typedef struct RangeEntry
+{
+	int32		handler_id;
+	char		status;
+	int			note;
+} RangeEntry;
+
+#define SH_PREFIX range
+#define SH_ELEMENT_TYPE RangeEntry
+#define SH_KEY_TYPE int32
+#define SH_KEY handler_id
+#define SH_HASH_KEY(tb, key) ((uint32) (key) * 2654435769u)
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static range_hash *ranges = NULL;
+
+static bool note_handlers = false;
+static bool note_routes = false;	/* only together with note_handlers */
+static bool note_launcher = false;
+static bool note_rescan = false;
+
+static OutboxRing *
+append_note(void)
+{
+	if (nnotes == max_notes)
+	{
+		int			size = max_notes == 0 ? 64 : max_notes * 2;
+
+		if (notes == NULL)
+			notes = MemoryContextAlloc(TopMemoryContext, sizeof(OutboxRing) * size);
+		else
+			notes = repalloc_huge(notes, sizeof(OutboxRing) * size);
+		max_notes = size;
+	}
+	return &notes[nnotes++];
+}
+
+/* Make a stroke stand for what another one stands for as well. */
+static void
+widen(OutboxRing *ring, const OutboxRing *other)
+{
+	if (outbox_key_cmp(&other->lo, &ring->lo) < 0)
+		ring->lo = other->lo;
+	if (outbox_key_cmp(&other->hi, &ring->hi) > 0)
+		ring->hi = other->hi;
+	if (memcmp(other->first_id.data, ring->first_id.data, UUID_LEN) < 0)
+		ring->first_id = other->first_id;
+	ring->count += other->count;
+}
+
+/* Find the note that covers a handler's range, or make one. */
+static void
+note_range(const OutboxRing *ring)
+{
+	RangeEntry *entry;
+	OutboxRing *note;
+	bool		found;
+
+	if (ranges == NULL)
+		ranges = range_create(TopMemoryContext, 64, NULL);
+
+	entry = range_lookup(ranges, ring->handler_id);
+	if (entry != NULL)
+	{
+		note = &notes[entry->note];
+		widen(note, ring);
+		/* Forgetting unsent copies and reading them again includes reading what is new. */
+		if (ring->kind == OUTBOX_RING_REREAD)
+			note->kind = ring->kind;
+		return;
+	}
+
+	note = append_note();
+	*note = *ring;
+	entry = range_insert(ranges, ring->handler_id, &found);
+	entry->note = nnotes - 1;
+}
+
+void
+outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
+					 TimestampTz due_at, const pg_uuid_t *id)
+{
+	OutboxKey	key = {due_at, *id};
+	OutboxRing	ring = {handler_id, kind, key, key, 1, *id};
+
+	if (outbox_my_database() == NULL)
+		return;
+
+	if (nexact < MAX_EXACT_NOTES)
+	{
+		*append_note() = ring;
+		nexact++;
+		return;
+	}
+	note_range(&ring);
+}
+
+bool
+outbox_doorbell_changed(int32 handler_id)
+{
+	/* In the range of a handler, if it has one, its kind says so for all of them. */
+	for (int i = 0; i < nnotes; i++)
+	{
+		if (notes[i].kind == OUTBOX_RING_REREAD && notes[i].handler_id == handler_id)
+			return true;
+	}
+	return false;
+}
+
+void
+outbox_doorbell_note_handlers(void)
+{
+	if (outbox_my_database() != NULL)
+		note_handlers = note_routes = true;
+}
+
+void
+outbox_doorbell_note_status(void)
+{
+	if (outbox_my_database() != NULL)
+		note_handlers = true;
+}
+
+void
+outbox_doorbell_note_launcher(void)
+{
+	/* Where no slot is left, the launcher looks at every database instead. */
+	(void) outbox_my_database();
+	note_launcher = true;
+}
+
+bool
+outbox_doorbell_handlers_noted(void)
+{
+	return note_handlers;
+}
+
+void
+outbox_doorbell_note_rescan(void)
+{
+	if (outbox_my_database() != NULL)
+		note_rescan = true;
+}
+
+/* Put a stroke that does not fit where it loses least.  Caller holds the mutex. */
+static void
+ring_overflow(OutboxDatabase *db, const OutboxRing *ring)
+{
+	for (int i = db->nring - 1; i >= 0; i--)
+	{
+		OutboxRing *other = &db->ring[i];
+
+		if (other->handler_id == ring->handler_id && other->kind == ring->kind)
+		{
+			widen(other, ring);
+			return;
+		}
+	}
+	if (!db->overflow || ring->lo.due_at < db->overflow_due)
+		db->overflow_due = ring->lo.due_at;
+	db->overflow = true;
+}
+
+static void
+ring_all(OutboxDatabase *db, const OutboxRing *ring, int n)
+{
+	int			done = 0;
+
+	while (done < n)
+	{
+		int			end = Min(n, done + RING_SLICE);
+
+		SpinLockAcquire(&db->mutex);
+		if (db->dboid != MyDatabaseId)
+			end = done = n;		/* the extension is gone, and its slot is somebody else's */
+		for (; done < end; done++)
+		{
+			if (db->nring < OUTBOX_RING_SIZE)
+				db->ring[db->nring++] = ring[done];
+			else
+				ring_overflow(db, &ring[done]);
+		}
+		SpinLockRelease(&db->mutex);
+	}
+}
+
+/*
+ * Set the latch of whoever dispatches this database, outside the mutex.  One
+ * that sends nothing need not hear of deliveries: it empties the doorbell
+ * after it has said that it sends again.
+ */
+static void
+wake_dispatcher(OutboxDatabase *db, bool if_it_sends)
+{
+	int			procno;
+
+	SpinLockAcquire(&db->mutex);
+	procno = db->procno;
+	if (if_it_sends && db->sends_nothing)
+		procno = -1;
+	SpinLockRelease(&db->mutex);
+	outbox_set_latch(procno);
+}
+
+/* Have the launcher look at this database. */
+static void
+ring_launcher(OutboxDatabase *db)
+{
+	bool		noted = false;
+
+	if (outbox_shared == NULL)
+		return;
+	if (db != NULL)
+	{
+		SpinLockAcquire(&db->mutex);
+		if (db->dboid == MyDatabaseId)
+			db->wanted = db->installed = noted = true;
+		SpinLockRelease(&db->mutex);
+	}
+	if (!noted)
+	{
+		SpinLockAcquire(&outbox_shared->mutex);
+		outbox_shared->launcher_look_everywhere = true;
+		SpinLockRelease(&outbox_shared->mutex);
+	}
+	outbox_wake_launcher(true);
+}
+
+/*
+ * What pull handlers have to hear of goes straight to where their claims
+ * and waiters are; the rest stays in notes, for the dispatcher.  Returns how
+ * many are left.
+ */
+static int
+ring_pull_handlers(void)
+{
+	TimestampTz now = nnotes > 0 ? GetCurrentTimestamp() : 0;
+	int			left = 0;
+
+	for (int i = 0; i < nnotes; i++)
+	{
+		if (!outbox_consume_ring(MyDatabaseId, &notes[i], now))
+			notes[left++] = notes[i];
+	}
+	return left;
+}
+
+static void
+forget_notes(void)
+{
+	/* Clears the table in place; nothing is freed or allocated. */
+	if (nnotes > nexact && ranges != NULL)
+		range_reset(ranges);
+	nnotes = 0;
+	nexact = 0;
+	note_handlers = false;
+	note_routes = false;
+	note_launcher = false;
+	note_rescan = false;
+}
+
+void
+outbox_doorbell_before_commit(void)
+{
+	if (note_launcher && outbox_shared == NULL)
+		ereport(NOTICE,
+				(errmsg("outbox is not preloaded: messages can be staged and claimed, but nothing is pushed"),
+				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'outbox'")));
+}
+
+void
+outbox_doorbell_at_commit(void)
+{
+	OutboxDatabase *db;
+
+	if (nnotes == 0 && !note_handlers && !note_launcher && !note_rescan)
+		return;
+
+	/* Whoever noted something has looked its slot up; looking again here could lock. */
+	db = outbox_remembered_database();
+	if (db != NULL && (nnotes > 0 || note_handlers || note_rescan))
+	{
+		int			left = ring_pull_handlers();
+
+		if (note_routes)
+			pg_atomic_fetch_add_u32(&db->route_generation, 1);
+		if (note_handlers)
+		{
+			pg_atomic_fetch_add_u32(&db->handler_generation, 1);
+			outbox_consume_handlers_changed(MyDatabaseId);
+		}
+		if (note_rescan)
+		{
+			SpinLockAcquire(&db->mutex);
+			db->rescan = true;
+			SpinLockRelease(&db->mutex);
+			outbox_consume_rescan(MyDatabaseId);
+		}
+		ring_all(db, notes, left);
+		if (left > 0 || note_handlers || note_rescan)
+			wake_dispatcher(db, !note_handlers && !note_rescan);
+	}
+	if (note_launcher)
+		ring_launcher(db);
+	forget_notes();
+}
+
+void
+outbox_doorbell_at_abort(void)
+{
+	if (nnotes != 0 || note_handlers || note_launcher || note_rescan)
+		forget_notes();
+}
+
+void
+outbox_doorbell_at_prepare(void)
+{
+	/* The notes cannot travel with a prepared transaction; COMMIT PREPARED asks for a rescan. */
+	outbox_doorbell_at_abort();
+}
+
+void
+outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxRing *ring)
+{
+	ring_all(db, ring, 1);
+	wake_dispatcher(db, false);
+}
+
+int
+outbox_doorbell_empty(OutboxDatabase *db, OutboxRing *out,
+					  bool *overflow, TimestampTz *overflow_due, bool *rescan)
+{
+	int			n;
+
+	SpinLockAcquire(&db->mutex);
+	n = db->nring;
+	if (n > 0)
+		memcpy(out, db->ring, sizeof(OutboxRing) * n);
+	db->nring = 0;
+	*overflow = db->overflow;
+	*overflow_due = db->overflow_due;
+	*rescan = db->rescan;
+	db->overflow = false;
+	db->rescan = false;
+	SpinLockRelease(&db->mutex);
+	return n;
+}
+
+PG_FUNCTION_INFO_V1(outbox_sql_ring);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_handlers);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_rescan);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_launcher);
+
+/* outbox._ring(handler_id, kind, due_at, id) */
+Datum
+outbox_sql_ring(PG_FUNCTION_ARGS)
+{
+	int32		kind = PG_GETARG_INT32(1);
+
+	if (kind != OUTBOX_RING_DUE && kind != OUTBOX_RING_REREAD)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid kind of ring: %d", kind)));
+	outbox_doorbell_note(PG_GETARG_INT32(0), (OutboxRingKind) kind,
+						 PG_GETARG_TIMESTAMPTZ(2), PG_GETARG_UUID_P(3));
+	PG_RETURN_VOID();
+}
+
+/* outbox._ring_handlers() */
+Datum
+outbox_sql_ring_handlers(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_handlers();
+	PG_RETURN_VOID();
+}
+
+/* outbox._ring_rescan() */
+Datum
+outbox_sql_ring_rescan(PG_FUNCTION_ARGS)
+{
+	/* Also now: what this transaction claims itself must not start from where others had come to. */
+	outbox_consume_rescan(MyDatabaseId);
+	outbox_doorbell_note_rescan();
+	PG_RETURN_VOID();
+}
+
+/* outbox._ring_launcher() */
+Datum
+outbox_sql_ring_launcher(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_launcher();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,78 @@
+/*-------------------------------------------------------------------------
+ *
+ * doorbell.h
+ *		How a committing transaction tells the dispatcher what is new.
+ *
+ * Backends note keys while their transaction runs (that may allocate and
+ * fail, which is fine then); the one transaction callback of the library
+ * rings at commit, which allocates nothing, raises nothing and takes only a
+ * spinlock.  A savepoint that rolls back may leave its notes: ringing for
+ * nothing is harmless.
+ *
+ * The dispatcher empties the ring first and takes its snapshot second, so
+ * that a row is either seen by the snapshot or still in the ring.  Pull
+ * handlers have no lane: what concerns them goes to their claims and waiters
+ * instead (consume/obligations.h).
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_DOORBELL_H
+#define OUTBOX_DOORBELL_H
+
+#include "shared/shmem.h"
+
+/*
+ * Backend side.  All of these are remembered until the end of the top-level
+ * transaction and act only if it commits.
+ */
+
+/* A delivery of handler_id with this key is new, due or changed (kind). May raise out of memory. */
+extern void outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
+								 TimestampTz due_at, const pg_uuid_t *id);
+
+/* Has this transaction noted that outstanding deliveries of the handler changed? */
+extern bool outbox_doorbell_changed(int32 handler_id);
+
+/* A handler changed: where messages go, and everything else that is known of it. */
+extern void outbox_doorbell_note_handlers(void);
+
+/* A handler's status, its secrets, its consumers or the installation changed: routes are as they were. */
+extern void outbox_doorbell_note_status(void);
+
+/* Has this transaction noted such a change?  Then what is cached of handlers may differ from what it sees. */
+extern bool outbox_doorbell_handlers_noted(void);
+
+/* The extension was created or changed here: this database may need a dispatcher. */
+extern void outbox_doorbell_note_launcher(void);
+
+/* The dispatcher should look at everything once (COMMIT PREPARED, bulk operator functions). */
+extern void outbox_doorbell_note_rescan(void);
+
+/*
+ * Called by the library's transaction callback while the transaction still
+ * runs: tells whoever created the extension if there is nobody to ring for.
+ * CREATE EXTENSION silences notices of its script, so it comes this late.
+ */
+extern void outbox_doorbell_before_commit(void);
+
+/* Called by the library's transaction callback: ring, or forget.  Never fails. */
+extern void outbox_doorbell_at_commit(void);
+extern void outbox_doorbell_at_abort(void);
+
+/* PREPARE TRANSACTION: nothing rings; COMMIT PREPARED asks for a rescan. */
+extern void outbox_doorbell_at_prepare(void);
+
+/*
+ * Ring at once, outside any transaction (a rolled-back claim that gives its
+ * key back, an exiting waiter).  Never fails.
+ */
+extern void outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxRing *ring);
+
+/*
+ * Dispatcher side.  Moves the whole ring into out (room for OUTBOX_RING_SIZE),
+ * reports and clears the overflow and rescan flags.  Returns the number moved.
+ */
+extern int	outbox_doorbell_empty(OutboxDatabase *db, OutboxRing *out,
+								  bool *overflow, TimestampTz *overflow_due, bool *rescan);
+
+#endif							/* OUTBOX_DOORBELL_H */

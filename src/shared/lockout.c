@@ -1,0 +1,113 @@
+/*-------------------------------------------------------------------------
+ *
+ * lockout.c
+ *		Keeps dispatchers out of a database that a command needs for itself.
+ *
+ * See bar.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/procarray.h"
+
+#include "shared/lockout.h"
+#include "shared/on_settle_slot.h"
+
+static bool raised = false;		/* this backend has a bar somewhere */
+
+/* Caller holds the mutex. */
+static pid_t *
+entry_of(OutboxDatabase *slot, pid_t pid)
+{
+	for (int i = 0; i < OUTBOX_MAX_BARS; i++)
+	{
+		if (slot->barred_by[i] == pid)
+			return &slot->barred_by[i];
+	}
+	return NULL;
+}
+
+bool
+outbox_bar_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
+{
+	pid_t	   *entry;
+
+	SpinLockAcquire(&slot->mutex);
+	entry = entry_of(slot, MyProcPid);
+	if (entry == NULL)
+		entry = entry_of(slot, 0);
+	if (entry != NULL)
+		*entry = MyProcPid;
+	*pid = slot->pid;
+	*procno = slot->procno;
+	/* Its hook workers and its settler end with it, but may take a little longer. */
+	if (*pid == 0)
+		*pid = outbox_hook_pid_locked(slot);
+	if (*pid == 0)
+		*pid = slot->settler_pid;
+	SpinLockRelease(&slot->mutex);
+
+	if (entry != NULL)
+		raised = true;
+	return entry != NULL;
+}
+
+void
+outbox_bars_lower(void)
+{
+	if (!raised)
+		return;
+	raised = false;
+	for (int i = 0; i < outbox_shared->ndatabases; i++)
+	{
+		OutboxDatabase *slot = &outbox_shared->databases[i];
+		pid_t	   *entry;
+
+		SpinLockAcquire(&slot->mutex);
+		entry = entry_of(slot, MyProcPid);
+		if (entry != NULL)
+			*entry = 0;
+		SpinLockRelease(&slot->mutex);
+	}
+	outbox_wake_launcher(true);
+}
+
+bool
+outbox_bar_is_up_locked(const OutboxDatabase *slot)
+{
+	for (int i = 0; i < OUTBOX_MAX_BARS; i++)
+	{
+		if (slot->barred_by[i] != 0)
+			return true;
+	}
+	return false;
+}
+
+bool
+outbox_bar_is_up(OutboxDatabase *slot)
+{
+	pid_t		pids[OUTBOX_MAX_BARS];
+	bool		up = false;
+
+	SpinLockAcquire(&slot->mutex);
+	memcpy(pids, slot->barred_by, sizeof(pids));
+	SpinLockRelease(&slot->mutex);
+
+	for (int i = 0; i < OUTBOX_MAX_BARS; i++)
+	{
+		if (pids[i] == 0)
+			continue;
+		if (BackendPidGetProc(pids[i]) != NULL)
+		{
+			up = true;
+			continue;
+		}
+		SpinLockAcquire(&slot->mutex);
+		if (slot->barred_by[i] == pids[i])
+			slot->barred_by[i] = 0;
+		SpinLockRelease(&slot->mutex);
+	}
+	return up;
+}

@@ -1,0 +1,242 @@
+/*-------------------------------------------------------------------------
+ *
+ * shmem.c
+ *		What the launcher, the dispatchers and the backends share.
+ *
+ * See shmem.h.  A slot is allocated under the LWLock and never moves.  A
+ * backend remembers where its own database's slot is and checks that it
+ * still is: the launcher gives slots of databases without the extension
+ * back, and the extension can be dropped and created again.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "guc.h"
+#include "shared/on_settle_slot.h"
+#include "shared/pull_state.h"
+#include "shared/shmem.h"
+
+OutboxShared *outbox_shared = NULL;
+
+static OutboxDatabase *my_database = NULL;
+
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+#ifdef OUTBOX_HAVE_SHMEM_REQUEST_HOOK
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+#endif
+
+static Size
+shared_size(void)
+{
+	return add_size(offsetof(OutboxShared, databases),
+					mul_size(outbox_max_databases, sizeof(OutboxDatabase)));
+}
+
+static void
+request_shared_memory(void)
+{
+#ifdef OUTBOX_HAVE_SHMEM_REQUEST_HOOK
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+#endif
+	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(outbox_pull_shmem_size());
+	RequestNamedLWLockTranche("outbox", 1);
+}
+
+static void
+init_database_slot(OutboxDatabase *db)
+{
+	memset(db, 0, sizeof(OutboxDatabase));
+	SpinLockInit(&db->mutex);
+	db->procno = -1;
+	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+		db->hooks[i].procno = -1;
+	pg_atomic_init_u32(&db->handler_generation, 1);
+	pg_atomic_init_u32(&db->route_generation, 1);
+	pg_atomic_init_u32(&db->ids_seeded, 0);
+}
+
+/*
+ * Hand a slot over to a database, or to nobody.  Caller holds the lock
+ * exclusively.  The generations go on, so that nobody who remembers one
+ * takes an old answer for a new one.
+ */
+static void
+assign_slot(OutboxDatabase *db, Oid dboid)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&db->mutex);
+	db->dboid = dboid;
+	db->pid = 0;
+	db->procno = -1;
+	db->state = OUTBOX_DISPATCHER_STOPPED;
+	db->since = now;
+	db->in_flight = 0;
+	/* One that is still about leaves nothing behind: it clears only its own entry. */
+	db->settler_pid = 0;
+	db->last_error[0] = '\0';
+	memset(db->barred_by, 0, sizeof(db->barred_by));
+	db->wanted = false;
+	db->installed = false;
+	db->nring = 0;
+	db->overflow = false;
+	db->rescan = false;
+	SpinLockRelease(&db->mutex);
+	pg_atomic_write_u32(&db->ids_seeded, 0);
+	pg_atomic_fetch_add_u32(&db->handler_generation, 1);
+	pg_atomic_fetch_add_u32(&db->route_generation, 1);
+}
+
+static void
+startup_shared_memory(void)
+{
+	bool		found;
+
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
+	if (!found)
+	{
+		memset(outbox_shared, 0, offsetof(OutboxShared, databases));
+		outbox_shared->lock = &(GetNamedLWLockTranche("outbox"))->lock;
+		SpinLockInit(&outbox_shared->mutex);
+		outbox_shared->launcher_procno = -1;
+		pg_atomic_init_u64(&outbox_shared->workers_lack_until, 0);
+		pg_atomic_init_u64(&outbox_shared->last_id, 0);
+		outbox_shared->ndatabases = outbox_max_databases;
+		for (int i = 0; i < outbox_max_databases; i++)
+			init_database_slot(&outbox_shared->databases[i]);
+	}
+	outbox_pull_shmem_startup();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+outbox_shmem_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+#ifdef OUTBOX_HAVE_SHMEM_REQUEST_HOOK
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shared_memory;
+#else
+	request_shared_memory();
+#endif
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_shared_memory;
+}
+
+/* Caller holds the lock. */
+static OutboxDatabase *
+slot_of(Oid dboid)
+{
+	for (int i = 0; i < outbox_shared->ndatabases; i++)
+	{
+		if (outbox_shared->databases[i].dboid == dboid)
+			return &outbox_shared->databases[i];
+	}
+	return NULL;
+}
+
+OutboxDatabase *
+outbox_find_database(Oid dboid)
+{
+	OutboxDatabase *db;
+
+	if (outbox_shared == NULL)
+		return NULL;
+	LWLockAcquire(outbox_shared->lock, LW_SHARED);
+	db = slot_of(dboid);
+	LWLockRelease(outbox_shared->lock);
+	return db;
+}
+
+OutboxDatabase *
+outbox_reserve_database(Oid dboid)
+{
+	OutboxDatabase *db = outbox_find_database(dboid);
+
+	if (db != NULL || outbox_shared == NULL)
+		return db;
+
+	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
+	db = slot_of(dboid);
+	if (db == NULL && (db = slot_of(InvalidOid)) != NULL)
+		assign_slot(db, dboid);
+	LWLockRelease(outbox_shared->lock);
+	return db;
+}
+
+static bool
+is_in_use(OutboxDatabase *db)
+{
+	bool		in_use;
+
+	SpinLockAcquire(&db->mutex);
+	in_use = db->pid != 0 || db->wanted || outbox_hook_pid_locked(db) != 0;
+	SpinLockRelease(&db->mutex);
+	return in_use;
+}
+
+void
+outbox_release_database(Oid dboid)
+{
+	OutboxDatabase *db;
+
+	if (outbox_shared == NULL)
+		return;
+	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
+	db = slot_of(dboid);
+	if (db != NULL && !is_in_use(db))
+		assign_slot(db, InvalidOid);
+	LWLockRelease(outbox_shared->lock);
+}
+
+OutboxDatabase *
+outbox_my_database(void)
+{
+	/* Read without a lock: where it matters, whoever writes to the slot looks again. */
+	if (my_database == NULL || my_database->dboid != MyDatabaseId)
+		my_database = outbox_reserve_database(MyDatabaseId);
+	return my_database;
+}
+
+OutboxDatabase *
+outbox_remembered_database(void)
+{
+	return my_database;
+}
+
+void
+outbox_wake_launcher(bool look)
+{
+	int			procno;
+
+	if (outbox_shared == NULL)
+		return;
+	SpinLockAcquire(&outbox_shared->mutex);
+	if (look)
+		outbox_shared->launcher_look = true;
+	procno = outbox_shared->launcher_procno;
+	SpinLockRelease(&outbox_shared->mutex);
+	outbox_set_latch(procno);
+}
+
+void
+outbox_set_latch(int procno)
+{
+	if (procno >= 0)
+		SetLatch(&ProcGlobal->allProcs[procno].procLatch);
+}

@@ -1,0 +1,70 @@
+/*-------------------------------------------------------------------------
+ *
+ * attempt_log.c
+ *		Rows of outbox.attempt, as far as outbox.log_attempts asks for them.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "common/session.h"
+#include "guc.h"
+#include "table/attempt_log.h"
+
+static OutboxPlan log_plan = {
+	.sql = "INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, duration, outcome, http_status, code, error) "
+	"VALUES ($1, $2, $3, $4, pg_catalog.make_interval(secs => $5), $6, $7, $8, $9) ON CONFLICT DO NOTHING",
+	.nargs = 9,
+	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, FLOAT8OID, INT2OID, INT2OID, TEXTOID, TEXTOID},
+};
+
+bool
+outbox_should_log(OutboxState outcome)
+{
+	switch (outbox_log_attempts)
+	{
+		case OUTBOX_LOG_ATTEMPTS_ALL:
+			return true;
+		case OUTBOX_LOG_ATTEMPTS_FAILURES:
+			return outcome != OUTBOX_DELIVERED;
+		default:
+			return false;
+	}
+}
+
+static void
+set_text(Datum *values, char *nulls, int i, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		nulls[i] = 'n';
+	else
+		values[i] = CStringGetTextDatum(value);
+}
+
+void
+outbox_log_attempt(const OutboxAttempt *attempt)
+{
+	Datum		values[9] = {0};
+	char		nulls[10] = "         ";
+
+	values[0] = UUIDPGetDatum(&attempt->message_id);
+	values[1] = Int32GetDatum(attempt->handler_id);
+	values[2] = Int32GetDatum(attempt->attempt);
+	values[3] = TimestampTzGetDatum(attempt->finished_at);
+	values[4] = Float8GetDatum(attempt->duration_us / 1e6);
+	if (attempt->duration_us < 0)
+		nulls[4] = 'n';
+	values[5] = Int16GetDatum(attempt->outcome);
+	values[6] = Int16GetDatum(attempt->http_status);
+	if (attempt->http_status == 0)
+		nulls[6] = 'n';
+	set_text(values, nulls, 7, attempt->code);
+	set_text(values, nulls, 8, attempt->error);
+	outbox_execute(&log_plan, values, nulls, false, 0, SPI_OK_INSERT);
+}

@@ -1,0 +1,115 @@
+/*-------------------------------------------------------------------------
+ *
+ * relation.c
+ *		Opening and locking the extension's tables and their indexes.
+ *
+ * See relation.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "catalog/pg_class.h"
+#include "nodes/pg_list.h"
+#include "storage/lmgr.h"
+#include "utils/rel.h"
+
+#include "common/session.h"
+#include "table/relation.h"
+
+static void
+raise_replaced(const char *name, const char *problem)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("\"outbox.%s\" is not %s", name, problem),
+			 errhint("Somebody has put it in the place of what CREATE EXTENSION made. Put that back.")));
+}
+
+/* Already locked. */
+static Relation
+open_table(Oid relid, const char *name)
+{
+	Relation	rel = relation_open(relid, NoLock);
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
+		raise_replaced(name, "an ordinary table");
+	return rel;
+}
+
+static Relation
+open_index(Oid relid, Relation table, const char *name)
+{
+	Relation	rel = index_open(relid, NoLock);
+
+	if (rel->rd_index->indrelid != RelationGetRelid(table))
+		raise_replaced(name, psprintf("an index of \"outbox.%s\"", RelationGetRelationName(table)));
+	return rel;
+}
+
+Relation
+outbox_table_open(const char *name, LOCKMODE mode)
+{
+	Oid			relid = outbox_relation_oid(name, false);
+
+	if (mode != NoLock)
+		LockRelationOid(relid, mode);
+	return open_table(relid, name);
+}
+
+Relation
+outbox_index_open(Relation table, const char *name, LOCKMODE mode)
+{
+	Oid			relid = outbox_relation_oid(name, false);
+
+	if (mode != NoLock)
+		LockRelationOid(relid, mode);
+	return open_index(relid, table, name);
+}
+
+Relation
+outbox_table_open_if_free(const char *name, LOCKMODE mode)
+{
+	Oid			relid = outbox_relation_oid(name, false);
+
+	return ConditionalLockRelationOid(relid, mode) ? open_table(relid, name) : NULL;
+}
+
+Relation
+outbox_index_open_if_free(Relation table, const char *name, LOCKMODE mode)
+{
+	Oid			relid = outbox_relation_oid(name, false);
+
+	return ConditionalLockRelationOid(relid, mode) ? open_index(relid, table, name) : NULL;
+}
+
+/* Of a table that is locked, so that no index comes or goes. */
+static bool
+lock_indexes(Relation rel, LOCKMODE mode)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+	bool		locked = true;
+
+	foreach(lc, indexes)
+		locked = locked && ConditionalLockRelationOid(lfirst_oid(lc), mode);
+	list_free(indexes);
+	return locked;
+}
+
+bool
+outbox_lock_if_free(const char *table, LOCKMODE mode)
+{
+	Oid			relid = outbox_relation_oid(table, false);
+	Relation	rel;
+	bool		locked;
+
+	if (!ConditionalLockRelationOid(relid, mode))
+		return false;
+	rel = relation_open(relid, NoLock);
+	locked = lock_indexes(rel, mode);
+	relation_close(rel, NoLock);
+	return locked;
+}

@@ -1,0 +1,680 @@
+/*-------------------------------------------------------------------------
+ *
+ * launcher.c
+ *		Finds the databases that have an outbox and keeps a dispatcher
+ *		running in each.
+ *
+ * One static worker per server, connected to no database.  Which database
+ * has the extension only shows inside it, so a dispatcher is started in
+ * every database that can be connected to; where the extension is missing
+ * it leaves at once and is not started again until CREATE EXTENSION marks
+ * its slot as wanted.  Template databases never get one, and nothing runs
+ * before recovery has ended, so a standby is silent, or for pg_upgrade.
+ *
+ *		unknown --start--> started --ended--> waiting --delay over--> started
+ *		   ^                  |
+ *		   |                  +--no extension--> none
+ *		   +------------------------wanted--------+
+ *
+ * A launcher that ends is started again by the postmaster.  Dispatchers go
+ * on meanwhile, and the next launcher takes them over.
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "dispatch/dispatcher.h"
+#include "guc.h"
+#include "shared/lockout.h"
+#include "shared/shmem.h"
+#include "worker/interrupt.h"
+#include "worker/settings.h"
+#include "worker/worker.h"
+
+/* Restart delays after failures: the first is short, since most failures are somebody's kill. */
+#define FIRST_DELAY_US (500 * 1000)
+#define MAX_DELAY_US (60 * USECS_PER_SEC)
+
+/* A dispatcher that ran for so long is not one that keeps failing. */
+#define HEALTHY_US (60 * USECS_PER_SEC)
+
+/* Dispatchers that may be starting at once, so that 200 databases do not need 200 workers. */
+#define MAX_STARTING 4
+
+/* Databases are looked up again after this time even if nobody rings. */
+#define LOOK_AGAIN_US (60 * USECS_PER_SEC)
+
+/* When no worker could be registered or no slot was free. */
+#define NO_ROOM_DELAY_US (5 * USECS_PER_SEC)
+
+/* A barred database is looked at again after this time: whoever barred it may have died. */
+#define BARRED_DELAY_US (1 * USECS_PER_SEC)
+
+/* So many launchers in a row may end early before the next ones wait. */
+#define MAX_QUICK_ENDS 3
+
+typedef enum DatabaseState
+{
+	DATABASE_UNKNOWN,			/* to be started */
+	DATABASE_STARTED,			/* registered: starting or running */
+	DATABASE_WAITING,			/* failed: to be started again at next_start */
+	DATABASE_NONE				/* no extension: nothing to do until somebody rings */
+} DatabaseState;
+
+typedef struct DatabaseEntry
+{
+	Oid			dboid;
+	DatabaseState state;
+	bool		listed;			/* by the last look at pg_database */
+	NameData	name;
+	BackgroundWorkerHandle *handle; /* NULL: it was running before this launcher */
+	TimestampTz started;
+	TimestampTz next_start;
+	int64		delay;
+	bool		mismatch_logged;	/* since it last ran */
+	bool		lacks_slot;		/* why it waits: no slot, */
+	bool		lacks_worker;	/* or no background worker */
+} DatabaseEntry;
+
+/* What the slot of a database says, as far as the launcher is concerned. */
+typedef struct SlotView
+{
+	OutboxDatabase *slot;		/* NULL: it has none */
+	pid_t		pid;
+	OutboxDispatcherState state;
+	bool		barred;
+	char		error[OUTBOX_ERROR_LEN];
+} SlotView;
+
+static HTAB *databases = NULL;
+static MemoryContext databases_context = NULL;
+static TimestampTz next_look = DT_NOBEGIN;
+static bool out_of_workers = false;
+static bool out_of_slots = false;
+
+void
+outbox_register_launcher(void)
+{
+	BackgroundWorker worker;
+
+	/* pg_upgrade starts servers whose databases are nobody's to work on, least of all ours. */
+	if (IsBinaryUpgrade)
+		return;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = 1;
+	strlcpy(worker.bgw_library_name, OUTBOX_LIBRARY, sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, OUTBOX_LAUNCHER_MAIN, sizeof(worker.bgw_function_name));
+	strlcpy(worker.bgw_name, "outbox launcher", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "outbox launcher", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}
+
+static void
+leave_shared_memory(int code, Datum arg)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	outbox_shared->launcher_pid = 0;
+	outbox_shared->launcher_procno = -1;
+	if (now - outbox_shared->launcher_started < HEALTHY_US)
+		outbox_shared->launcher_quick_ends++;
+	else
+		outbox_shared->launcher_quick_ends = 0;
+	SpinLockRelease(&outbox_shared->mutex);
+}
+
+/* Returns how many launchers in a row have ended early before this one. */
+static int
+enter_shared_memory(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			quick_ends;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	outbox_shared->launcher_pid = MyProcPid;
+	outbox_shared->launcher_procno = outbox_my_procno();
+	outbox_shared->launcher_started = now;
+	outbox_shared->launcher_look = true;
+	quick_ends = outbox_shared->launcher_quick_ends;
+	SpinLockRelease(&outbox_shared->mutex);
+	before_shmem_exit(leave_shared_memory, (Datum) 0);
+	return quick_ends;
+}
+
+/* Somebody asks the launcher to look: at what has changed, or at everything. */
+static bool
+take_request(bool *everywhere)
+{
+	bool		requested;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	requested = outbox_shared->launcher_look;
+	*everywhere = outbox_shared->launcher_look_everywhere;
+	outbox_shared->launcher_look = false;
+	outbox_shared->launcher_look_everywhere = false;
+	SpinLockRelease(&outbox_shared->mutex);
+	return requested || *everywhere;
+}
+
+static void
+view_slot(Oid dboid, SlotView *view)
+{
+	memset(view, 0, sizeof(*view));
+	view->state = OUTBOX_DISPATCHER_FAILED;
+	view->slot = outbox_find_database(dboid);
+	if (view->slot == NULL)
+		return;
+	SpinLockAcquire(&view->slot->mutex);
+	view->pid = view->slot->pid;
+	view->state = view->slot->state;
+	memcpy(view->error, view->slot->last_error, sizeof(view->error));
+	SpinLockRelease(&view->slot->mutex);
+	view->barred = outbox_bar_is_up(view->slot);
+}
+
+/* For a database without a dispatcher: say why it has none.  error may be NULL: keep what is there. */
+static void
+set_slot_state(OutboxDatabase *slot, OutboxDispatcherState state, const char *error)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&slot->mutex);
+	if (slot->pid == 0)
+	{
+		if (slot->state != state)
+			slot->since = now;
+		slot->state = state;
+		if (error)
+			strlcpy(slot->last_error, error, sizeof(slot->last_error));
+	}
+	SpinLockRelease(&slot->mutex);
+}
+
+/* Is a look at this database wanted?  With clear, the wish is taken as granted. */
+static bool
+is_wanted(OutboxDatabase *slot, bool clear)
+{
+	bool		wanted;
+
+	SpinLockAcquire(&slot->mutex);
+	wanted = slot->wanted;
+	if (clear)
+		slot->wanted = false;
+	SpinLockRelease(&slot->mutex);
+	return wanted;
+}
+
+static void
+note_database(Form_pg_database form)
+{
+	bool		found;
+	DatabaseEntry *entry = hash_search(databases, &form->oid, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset((char *) entry + sizeof(Oid), 0, sizeof(DatabaseEntry) - sizeof(Oid));
+		entry->state = DATABASE_UNKNOWN;
+	}
+	entry->listed = true;
+	entry->name = form->datname;
+}
+
+/* Databases that are gone, that have become templates or that refuse connections are forgotten. */
+static void
+forget_unlisted(void)
+{
+	HASH_SEQ_STATUS status;
+	DatabaseEntry *entry;
+	SlotView	view;
+
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->listed)
+			continue;
+		/* Where one still runs it is asked to leave, as it would not be started again either. */
+		view_slot(entry->dboid, &view);
+		if (view.pid != 0)
+			kill(view.pid, SIGTERM);
+		if (entry->handle)
+			pfree(entry->handle);
+		hash_search(databases, &entry->dboid, HASH_REMOVE, NULL);
+	}
+}
+
+/*
+ * Go through the slots: what somebody wants a look at is to be started, and
+ * slots of databases that are gone or have no extension are given back.
+ */
+static void
+look_at_slots(bool everywhere)
+{
+	HASH_SEQ_STATUS status;
+	DatabaseEntry *entry;
+
+	for (int i = 0; i < outbox_shared->ndatabases; i++)
+	{
+		OutboxDatabase *slot = &outbox_shared->databases[i];
+		Oid			dboid = slot->dboid;
+
+		if (!OidIsValid(dboid))
+			continue;
+		entry = hash_search(databases, &dboid, HASH_FIND, NULL);
+		if (entry == NULL)
+		{
+			/* It may be too new for this look; then somebody asks for another one. */
+			(void) is_wanted(slot, true);
+			outbox_release_database(dboid);
+		}
+		else if (is_wanted(slot, false))
+		{
+			if (entry->state == DATABASE_NONE || entry->state == DATABASE_WAITING)
+				entry->state = DATABASE_UNKNOWN;
+		}
+		else if (entry->state == DATABASE_NONE)
+			outbox_release_database(dboid);
+	}
+
+	if (!everywhere)
+		return;
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->state == DATABASE_NONE)
+			entry->state = DATABASE_UNKNOWN;
+	}
+}
+
+/* Read pg_database. */
+static void
+look_at_databases(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	DatabaseEntry *entry;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+		entry->listed = false;
+
+	outbox_work_begin();
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		if (form->datallowconn && !form->datistemplate && outbox_database_is_valid(form))
+			note_database(form);
+	}
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	outbox_work_end();
+
+	forget_unlisted();
+	next_look = now + LOOK_AGAIN_US;
+}
+
+static bool
+register_dispatcher(DatabaseEntry *entry)
+{
+	BackgroundWorker worker;
+	MemoryContext oldcontext = MemoryContextSwitchTo(databases_context);
+	bool		registered;
+
+	if (entry->handle)
+		pfree(entry->handle);
+	entry->handle = NULL;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = ObjectIdGetDatum(entry->dboid);
+	worker.bgw_notify_pid = MyProcPid;
+	strlcpy(worker.bgw_library_name, OUTBOX_LIBRARY, sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, OUTBOX_DISPATCHER_MAIN, sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox dispatcher for database \"%s\"", NameStr(entry->name));
+	strlcpy(worker.bgw_type, "outbox dispatcher", BGW_MAXLEN);
+	registered = RegisterDynamicBackgroundWorker(&worker, &entry->handle);
+	MemoryContextSwitchTo(oldcontext);
+	return registered;
+}
+
+/* Say once that a limit is in the way, until nobody waits for room any more. */
+static void
+report_limit(bool *reported, DatabaseEntry *entry, const char *what, const char *hint)
+{
+	if (!*reported)
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("outbox cannot start a dispatcher in database \"%s\": %s", NameStr(entry->name), what),
+				 errhint("%s", hint)));
+	*reported = true;
+}
+
+static void
+wait_for_room(DatabaseEntry *entry, TimestampTz now)
+{
+	entry->state = DATABASE_WAITING;
+	entry->next_start = now + NO_ROOM_DELAY_US;
+}
+
+/*
+ * Returns false if there is no room now, but others are starting: most of
+ * them only look whether there is an extension and make room before long.
+ */
+static bool
+start_dispatcher(DatabaseEntry *entry, bool others, TimestampTz now)
+{
+	OutboxDatabase *slot = outbox_reserve_database(entry->dboid);
+
+	if (slot == NULL)
+	{
+		if (others)
+			return false;
+		report_limit(&out_of_slots, entry, "all slots for databases are in use",
+					 "Increase outbox.max_databases and restart the server.");
+		entry->lacks_slot = true;
+		wait_for_room(entry, now);
+		return true;
+	}
+	entry->lacks_slot = false;
+
+	/* From here on a new wish is one that this start may not fulfil. */
+	(void) is_wanted(slot, true);
+	set_slot_state(slot, OUTBOX_DISPATCHER_STARTING, NULL);
+	if (!register_dispatcher(entry))
+	{
+		if (others)
+			return false;
+		report_limit(&out_of_workers, entry, "no background worker slot is free",
+					 "Increase max_worker_processes and restart the server.");
+		outbox_workers_lack(now);
+		entry->lacks_worker = true;
+		set_slot_state(slot, OUTBOX_DISPATCHER_FAILED, "no background worker slot is free: increase max_worker_processes");
+		wait_for_room(entry, now);
+		return true;
+	}
+	entry->lacks_worker = false;
+	entry->state = DATABASE_STARTED;
+	entry->started = now;
+	return true;
+}
+
+/* No extension there; but it may have been created while that was found out. */
+static void
+note_stopped(DatabaseEntry *entry, SlotView *view)
+{
+	entry->delay = 0;
+	entry->state = DATABASE_NONE;
+	if (view->slot == NULL)
+		return;
+	if (is_wanted(view->slot, false))
+		entry->state = DATABASE_UNKNOWN;
+	else
+		outbox_release_database(entry->dboid);
+}
+
+static void
+note_mismatch(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	if (!entry->mismatch_logged)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("outbox sends nothing in database \"%s\"", NameStr(entry->name)),
+				 errdetail("%s.", view->error)));
+	entry->mismatch_logged = true;
+	entry->state = DATABASE_WAITING;
+	entry->next_start = now + MAX_DELAY_US;
+}
+
+static void
+note_failure(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	/* Whatever else the slot says, its process is gone. */
+	if (view->slot != NULL)
+		set_slot_state(view->slot, OUTBOX_DISPATCHER_FAILED, NULL);
+	if (entry->delay == 0 || now - entry->started > HEALTHY_US)
+		entry->delay = FIRST_DELAY_US;
+	else
+		entry->delay = Min(entry->delay * 2, MAX_DELAY_US);
+	entry->state = DATABASE_WAITING;
+	entry->next_start = now + entry->delay;
+	/* Perhaps there is no such database any more: see before it is tried again. */
+	next_look = Min(next_look, entry->next_start);
+}
+
+/* The dispatcher of a database has ended: decide whether and when it is started again. */
+static void
+note_end(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	switch (view->state)
+	{
+		case OUTBOX_DISPATCHER_STOPPED:
+			note_stopped(entry, view);
+			break;
+		case OUTBOX_DISPATCHER_BARRED:
+			entry->state = DATABASE_WAITING;
+			entry->next_start = now;
+			break;
+		case OUTBOX_DISPATCHER_TERMINATED:
+			entry->delay = 0;
+			entry->state = DATABASE_WAITING;
+			entry->next_start = now + FIRST_DELAY_US;
+			/* Whoever did it may have been about to change something. */
+			next_look = Min(next_look, entry->next_start);
+			break;
+		case OUTBOX_DISPATCHER_MISMATCH:
+			note_mismatch(entry, view, now);
+			break;
+		default:
+			note_failure(entry, view, now);
+			break;
+	}
+}
+
+static bool
+has_ended(DatabaseEntry *entry, pid_t slot_pid)
+{
+	pid_t		pid;
+
+	if (slot_pid != 0)
+		return false;
+	if (entry->handle == NULL)
+		return true;
+	return GetBackgroundWorkerPid(entry->handle, &pid) == BGWH_STOPPED;
+}
+
+/* Registered, and not known yet whether it stays. */
+static bool
+is_starting(DatabaseEntry *entry, SlotView *view)
+{
+	return entry->state == DATABASE_STARTED &&
+		(view->pid == 0 || view->state == OUTBOX_DISPATCHER_STARTING);
+}
+
+/* See what has become of a dispatcher. */
+static void
+follow_up(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	/* One that was running before this launcher is simply taken over. */
+	if (view->pid != 0 && entry->state != DATABASE_STARTED)
+	{
+		entry->state = DATABASE_STARTED;
+		entry->started = now;
+	}
+	if (view->pid != 0 && view->state != OUTBOX_DISPATCHER_STARTING)
+		entry->mismatch_logged = false;
+	if (entry->state == DATABASE_STARTED && has_ended(entry, view->pid))
+		note_end(entry, view, now);
+}
+
+static bool
+is_to_start(DatabaseEntry *entry, SlotView *view, TimestampTz now)
+{
+	if (entry->state == DATABASE_WAITING && entry->next_start <= now && view->barred)
+		entry->next_start = now + BARRED_DELAY_US;
+	return !view->barred &&
+		(entry->state == DATABASE_UNKNOWN ||
+		 (entry->state == DATABASE_WAITING && entry->next_start <= now));
+}
+
+static void
+attend_all(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	DatabaseEntry *entry;
+	SlotView	view;
+	int			starting = 0;
+	bool		lack_slots = false;
+	bool		lack_workers = false;
+
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		view_slot(entry->dboid, &view);
+		follow_up(entry, &view, now);
+		if (is_starting(entry, &view))
+			starting++;
+		lack_slots |= entry->lacks_slot;
+		lack_workers |= entry->lacks_worker;
+	}
+	out_of_slots &= lack_slots;
+	out_of_workers &= lack_workers;
+
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		view_slot(entry->dboid, &view);
+		if (starting >= MAX_STARTING || !is_to_start(entry, &view, now))
+			continue;
+		if (!start_dispatcher(entry, starting > 0, now))
+			starting = MAX_STARTING;
+		else if (entry->state == DATABASE_STARTED)
+			starting++;
+	}
+}
+
+/* How long nothing will happen unless somebody rings, in ms. */
+static long
+sleep_time(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	DatabaseEntry *entry;
+	TimestampTz until = next_look;
+
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->state == DATABASE_WAITING)
+			until = Min(until, entry->next_start);
+		/* Those that start set the latch when they are done, and then it is these's turn. */
+		else if (entry->state == DATABASE_UNKNOWN)
+			until = Min(until, now + BARRED_DELAY_US);
+	}
+	/* What is due and could not be started waits for room. */
+	if (until <= now)
+		return 100;
+	return (long) ((until - now + 999) / 1000);
+}
+
+static void
+wait_for_something(long timeout_ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* When the last few launchers did not live long, this one is in no hurry. */
+static void
+wait_before_start(int quick_ends)
+{
+	TimestampTz until = GetCurrentTimestamp();
+
+	if (quick_ends <= MAX_QUICK_ENDS)
+		return;
+	until += Min(MAX_DELAY_US, USECS_PER_SEC << Min(quick_ends - MAX_QUICK_ENDS, 6));
+	while (!ShutdownRequestPending && GetCurrentTimestamp() < until)
+		wait_for_something(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until) + 1);
+}
+
+static void
+initialize(void)
+{
+	HASHCTL		ctl;
+
+	outbox_interrupts_before_connection();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	outbox_interrupts_init();
+	pgstat_report_appname("outbox launcher");
+	outbox_pin_settings();
+	wait_before_start(enter_shared_memory());
+
+	databases_context = AllocSetContextCreate(TopMemoryContext, "outbox databases", ALLOCSET_DEFAULT_SIZES);
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.keysize = sizeof(Oid);
+	ctl.entrysize = sizeof(DatabaseEntry);
+	ctl.hcxt = databases_context;
+	databases = hash_create("outbox databases", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+void
+outbox_launcher_main(Datum main_arg)
+{
+	initialize();
+	pgstat_report_activity(STATE_IDLE, "waiting for databases");
+
+	while (!ShutdownRequestPending)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		bool		everywhere;
+
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+
+		if (take_request(&everywhere) || next_look <= now)
+		{
+			look_at_databases(now);
+			look_at_slots(everywhere);
+		}
+		attend_all(now);
+		wait_for_something(sleep_time(now));
+	}
+
+	/* Not zero: a launcher that was asked to end comes back unless the server stops. */
+	proc_exit(1);
+}
