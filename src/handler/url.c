@@ -8,10 +8,10 @@
 #include "postgres.h"
 
 #include <arpa/inet.h>
-#include <ctype.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "common/ascii.h"
 #include "handler/url.h"
 
 #define HOST_MAX 253
@@ -43,7 +43,7 @@ check_characters(const char *url, OutboxFault *fault)
 			return refuse(fault, "it has a backslash, quote or angle bracket", "Percent-encode it.");
 		if (byte == '#')
 			return refuse(fault, "it has a fragment", "Leave out # and what follows: it is never sent.");
-		if (byte == '%' && !(isxdigit((unsigned char) c[1]) && isxdigit((unsigned char) c[2])))
+		if (byte == '%' && (outbox_hex_value(c[1]) < 0 || outbox_hex_value(c[2]) < 0))
 			return refuse(fault, "a percent sign is not followed by two hexadecimal digits",
 						  "Write a percent sign as %25.");
 	}
@@ -58,7 +58,7 @@ is_label(const char *label, int len)
 		return false;
 	for (int i = 0; i < len; i++)
 	{
-		if (!isalnum((unsigned char) label[i]) && label[i] != '-' && label[i] != '_')
+		if (!outbox_is_alnum(label[i]) && label[i] != '-' && label[i] != '_')
 			return false;
 	}
 	return true;
@@ -72,11 +72,11 @@ is_number(const char *label, int len)
 
 	if (len > 2 && label[0] == '0' && (label[1] == 'x' || label[1] == 'X'))
 	{
-		for (i = 2; i < len && isxdigit((unsigned char) label[i]); i++)
+		for (i = 2; i < len && outbox_hex_value(label[i]) >= 0; i++)
 			;
 		return i == len;
 	}
-	for (; i < len && isdigit((unsigned char) label[i]); i++)
+	for (; i < len && outbox_is_digit(label[i]); i++)
 		;
 	return i == len;
 }
@@ -130,7 +130,7 @@ check_port(const char *port, int len, OutboxFault *fault)
 
 	for (int i = 0; i < len && number <= 65535; i++)
 	{
-		if (!isdigit((unsigned char) port[i]))
+		if (!outbox_is_digit(port[i]))
 			return refuse(fault, "its port is not a number", form_hint);
 		number = number * 10 + (port[i] - '0');
 	}
@@ -171,9 +171,9 @@ outbox_check_url(const char *url, OutboxFault *fault)
 		return refuse(fault, "it is too long", psprintf("At most %d bytes are allowed.", OUTBOX_URL_MAX));
 	if (!check_characters(url, fault))
 		return false;
-	if (pg_strncasecmp(url, "http://", 7) == 0)
+	if (outbox_same_start(url, "http://", 7))
 		authority = url + 7;
-	else if (pg_strncasecmp(url, "https://", 8) == 0)
+	else if (outbox_same_start(url, "https://", 8))
 		authority = url + 8;
 	else
 		return refuse(fault, "it does not begin with http:// or https://", form_hint);

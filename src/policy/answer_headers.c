@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "common/ascii.h"
 #include "policy/answer_headers.h"
 #include "policy/http_date.h"
 
@@ -23,25 +24,6 @@ static bool
 is_blank(char c)
 {
 	return c == ' ' || c == '\t';
-}
-
-static bool
-is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-static bool
-is_alnum(char c)
-{
-	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-/* The characters of an HTTP token (RFC 9110, section 5.6.2). */
-static bool
-is_token_char(char c)
-{
-	return is_alnum(c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
 static Span
@@ -61,7 +43,7 @@ trim(const char *value)
 static bool
 span_is(Span span, const char *text)
 {
-	return span.len == strlen(text) && pg_strncasecmp(span.start, text, span.len) == 0;
+	return outbox_same_word(span.start, span.len, text);
 }
 
 /* Decimal seconds as ms.  False unless all of it is digits; saturates. */
@@ -74,7 +56,7 @@ read_seconds(Span span, int64 *ms)
 		return false;
 	for (size_t i = 0; i < span.len; i++)
 	{
-		if (!is_digit(span.start[i]))
+		if (!outbox_is_digit(span.start[i]))
 			return false;
 		if (seconds < PG_INT64_MAX / 20000)
 			seconds = seconds * 10 + (span.start[i] - '0');
@@ -116,7 +98,7 @@ outbox_code_is_valid(const char *code, size_t len)
 		return false;
 	for (size_t i = 0; i < len; i++)
 	{
-		if (!is_alnum(code[i]) && code[i] != '_' && code[i] != '-' && code[i] != '.')
+		if (!outbox_is_alnum(code[i]) && code[i] != '_' && code[i] != '-' && code[i] != '.')
 			return false;
 	}
 	return true;
@@ -146,7 +128,7 @@ take_token(Span *rest, Span *token)
 	while (pos < end && is_blank(*pos))
 		pos++;
 	token->start = pos;
-	while (pos < end && is_token_char(*pos))
+	while (pos < end && outbox_is_token_char(*pos))
 		pos++;
 	token->len = pos - token->start;
 	while (pos < end && is_blank(*pos))

@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "common/ascii.h"
 #include "policy/http_date.h"
 
 static const char *const month_names[] = {
@@ -40,7 +41,7 @@ take_text(const char **pos, const char *text)
 {
 	size_t		len = strlen(text);
 
-	if (pg_strncasecmp(*pos, text, len) != 0)
+	if (!outbox_same_start(*pos, text, len))
 		return false;
 	*pos += len;
 	return true;
@@ -56,7 +57,7 @@ take_number(const char **pos, int ndigits, int *value)
 	{
 		char		c = (*pos)[i];
 
-		if (c < '0' || c > '9')
+		if (!outbox_is_digit(c))
 			return false;
 		result = result * 10 + (c - '0');
 	}

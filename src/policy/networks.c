@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "common/ascii.h"
 #include "policy/networks.h"
 
 #define PRIVATE_SET "private"
@@ -156,7 +157,7 @@ read_entry(const char *start, size_t len, OutboxNetworks *networks)
 		return false;
 	memcpy(entry, start, len);
 	entry[len] = '\0';
-	if (pg_strcasecmp(entry, PRIVATE_SET) == 0)
+	if (outbox_same_word(entry, len, PRIVATE_SET))
 	{
 		networks->private_set = true;
 		return true;

@@ -15,6 +15,7 @@
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
 
+#include "common/ascii.h"
 #include "policy/answer_headers.h"
 #include "policy/rules_parse.h"
 
@@ -61,7 +62,7 @@ check_match(const char *match)
 	if (strspn(match, "0123456789") == len &&
 		(len != 3 || match[0] < '1' || match[0] > '5'))
 		refuse_match(match);
-	if (len == 3 && pg_strcasecmp(match + 1, "xx") == 0 &&
+	if (len == 3 && outbox_same_word(match + 1, 2, "xx") &&
 		(match[0] < '1' || match[0] > '5' || strcmp(match + 1, "xx") != 0))
 		refuse_match(match);
 }
