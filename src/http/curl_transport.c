@@ -21,8 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "common/ascii.h"
 #include "http/clock.h"
 #include "http/deadline.h"
 #include "http/exchange.h"
@@ -279,8 +279,8 @@ joins_block(const HttpTarget *target, const char *line)
 {
 	if (target->http_version == 20)
 		return false;
-	return strncasecmp(line, "webhook-", 8) == 0 || strncasecmp(line, "outbox-", 7) == 0 ||
-		strncasecmp(line, "idempotency-key:", 16) == 0 || strncasecmp(line, "x-", 2) == 0;
+	return outbox_same_start(line, "webhook-", 8) || outbox_same_start(line, "outbox-", 7) ||
+		outbox_same_start(line, "idempotency-key:", 16) || outbox_same_start(line, "x-", 2);
 }
 
 static bool
@@ -323,7 +323,7 @@ static bool
 has_content_type(const CurlTransfer *transfer, int n)
 {
 	for (int i = 0; i < n; i++)
-		if (strncasecmp(transfer->nodes[i].data, "content-type:", 13) == 0)
+		if (outbox_same_start(transfer->nodes[i].data, "content-type:", 13))
 			return true;
 	return false;
 }

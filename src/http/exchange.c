@@ -13,8 +13,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "common/ascii.h"
 #include "http/clock.h"
 
 #define FIRST_CAPTURE 512
@@ -129,9 +129,9 @@ void
 outbox_exchange_header(HttpExchange *exchange, const char *name, size_t name_len,
 					   const char *value, size_t value_len)
 {
-	if (name_len == 11 && strncasecmp(name, "retry-after", 11) == 0)
+	if (name_len == 11 && outbox_same_start(name, "retry-after", 11))
 		keep_value(exchange->retry_after, value, value_len);
-	else if (name_len == 14 && strncasecmp(name, "outbox-outcome", 14) == 0)
+	else if (name_len == 14 && outbox_same_start(name, "outbox-outcome", 14))
 		keep_value(exchange->outcome, value, value_len);
 }
 
@@ -249,7 +249,7 @@ is_named(const char *line, const char *name)
 {
 	size_t		len = strlen(name);
 
-	return strncasecmp(line, name, len) == 0 && line[len] == ':';
+	return outbox_same_start(line, name, len) && line[len] == ':';
 }
 
 bool

@@ -5,6 +5,7 @@
 #include "http1_corpus.h"
 #include "http1_record.h"
 #include "tap.h"
+#include "turkish.h"
 
 static size_t
 piece_at(void *arg)

@@ -13,6 +13,7 @@
 
 #include "transport_harness.h"
 #include "transport_storm.h"
+#include "turkish.h"
 
 #define TEXT(literal) literal, sizeof(literal) - 1
 #define OK_STATUS "HTTP/1.1 200 OK\r\n"
@@ -768,7 +769,7 @@ check_requests(void)
 {
 	Call		call;
 	const char *static_lines[] = {"authorization: Bearer x", "Content-Length: 99", "Expect: 100-continue"};
-	const char *lines[] = {"content-type: text/plain", "Transfer-Encoding: chunked", "connection: close", "host: elsewhere", "x-empty-not: y"};
+	const char *lines[] = {"content-type: text/plain", "TRANSFER-ENCODING: chunked", "CONNECTION: close", "host: elsewhere", "x-empty-not: y"};
 	const char *broken[] = {"x: y\r\nInjected: z"};
 	const char *nameless[] = {": y"};
 	char		head[HOSTILE_HEAD];

@@ -11,7 +11,8 @@
 #include "http/fast/http1_parser.h"
 
 #include <string.h>
-#include <strings.h>
+
+#include "common/ascii.h"
 
 enum State
 {
@@ -56,17 +57,6 @@ bad(Reader *reader, const char *error)
 {
 	reader->parser->error = error;
 	return HTTP1_BAD;
-}
-
-/* A byte that may stand in a header's name. */
-static bool
-is_token(unsigned char c)
-{
-	static const char others[] = "!#$%&'*+-.^_`|~";
-
-	if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
-		return true;
-	return c != '\0' && strchr(others, c) != NULL;
 }
 
 static bool
@@ -165,7 +155,7 @@ read_status_line(Reader *reader)
 			return bad(reader, too_many_headers);
 		if (expected == 'm' && (c == '0' || c == '1'))
 			parser->minor = c - '0';
-		else if (expected == 'd' && c >= '0' && c <= '9')
+		else if (expected == 'd' && outbox_is_digit(c))
 			parser->code = parser->code * 10 + (c - '0');
 		else if (expected == 'm' || expected == 'd' || c != expected)
 			return bad(reader, "the answer is not HTTP/1.0 or HTTP/1.1");
@@ -211,7 +201,7 @@ read_reason(Reader *reader)
 static bool
 is_called(const Http1Parser *parser, const char *name, size_t len)
 {
-	return parser->name_len == len && strncasecmp(parser->name, name, len) == 0;
+	return parser->name_len == len && outbox_same_start(parser->name, name, len);
 }
 
 /* What a header is to us, now that its name is known. */
@@ -283,9 +273,9 @@ take_transfer_encoding(Reader *reader, const char *value, size_t len)
 	if (parser->has_coding)
 		return bad(reader, "the answer has more than one transfer-encoding");
 	parser->has_coding = true;
-	if (len == 7 && strncasecmp(value, "chunked", 7) == 0)
+	if (len == 7 && outbox_same_start(value, "chunked", 7))
 		parser->chunked = true;
-	else if (len != 8 || strncasecmp(value, "identity", 8) != 0)
+	else if (len != 8 || !outbox_same_start(value, "identity", 8))
 		return bad(reader, "the answer has an unknown transfer-encoding");
 	return HTTP1_MORE;
 }
@@ -306,9 +296,9 @@ take_connection(Http1Parser *parser, const char *value, size_t len)
 			token++;
 		while (stop > token && is_blank(stop[-1]))
 			stop--;
-		if (stop - token == 5 && strncasecmp(token, "close", 5) == 0)
+		if (stop - token == 5 && outbox_same_start(token, "close", 5))
 			parser->says_close = true;
-		else if (stop - token == 10 && strncasecmp(token, "keep-alive", 10) == 0)
+		else if (stop - token == 10 && outbox_same_start(token, "keep-alive", 10))
 			parser->says_keep_alive = true;
 	}
 }
@@ -451,7 +441,7 @@ read_name(Reader *reader)
 	Http1Parser *parser = reader->parser;
 	const char *start = reader->at;
 
-	while (reader->at < reader->end && is_token((unsigned char) *reader->at))
+	while (reader->at < reader->end && outbox_is_token_char(*reader->at))
 	{
 		if (parser->name_len < HTTP1_NAME_LEN)
 			parser->name[parser->name_len] = *reader->at;
@@ -541,15 +531,6 @@ read_counted(Reader *reader)
 	return reader->parser->left == 0 ? finish(reader) : HTTP1_MORE;
 }
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static Http1Result
 read_chunk_size(Reader *reader)
 {
@@ -557,7 +538,7 @@ read_chunk_size(Reader *reader)
 
 	while (reader->at < reader->end)
 	{
-		int			digit = hex_digit(*reader->at);
+		int			digit = outbox_hex_value(*reader->at);
 
 		if (digit < 0)
 		{

@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
+#include "common/ascii.h"
 #include "http/exchange.h"
 
 #define FIRST_ROOM 1024
@@ -76,7 +76,7 @@ static bool
 names_user_agent(const HttpTarget *target)
 {
 	for (int i = 0; i < target->nheaders; i++)
-		if (strncasecmp(target->headers[i], "user-agent:", 11) == 0)
+		if (outbox_same_start(target->headers[i], "user-agent:", 11))
 			return true;
 	return false;
 }
