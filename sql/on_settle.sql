@@ -66,7 +66,7 @@ UPDATE outbox.handler SET creator = 'regress_outbox_nobody', creator_oid = 1 WHE
 SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
 
 -- Rows of hand-overs and the type: who may what.
-SELECT has_table_privilege('regress_outbox_maker', 'outbox.hook', 'SELECT, INSERT, UPDATE, DELETE') AS hook_table,
+SELECT has_table_privilege('regress_outbox_maker', 'outbox.on_settle_queue', 'SELECT, INSERT, UPDATE, DELETE') AS hook_table,
 	has_type_privilege('regress_outbox_maker', 'outbox.settlement', 'USAGE') AS settlement_type;
 
 -- outbox.verify() knows a hand-over from a lease that nobody holds; health() sees one that waits.
@@ -74,13 +74,13 @@ SELECT outbox.alter_handler('tried', reset => '{on_settle}');
 SELECT outbox.stage('t', '{}') AS id \gset
 UPDATE outbox.delivery SET state = 2, due_at = 'infinity', attempts = 1 WHERE message_id = :'id';
 SELECT finding, severity, hint FROM outbox.verify() WHERE severity = 'error';
-INSERT INTO outbox.hook (message_id, handler_id, attempt, finished_at, duration_us, due_at, state, streak)
+INSERT INTO outbox.on_settle_queue (message_id, handler_id, attempt, finished_at, duration_us, due_at, state, streak)
 SELECT d.message_id, d.handler_id, 1, now() - interval '61 s', 1000, now(), 3, 0 FROM outbox.delivery d WHERE d.message_id = :'id';
 SELECT finding, severity FROM outbox.verify() WHERE severity = 'error';
 SELECT regexp_replace(r, '\d+', 'N') AS reason FROM outbox.health(), unnest(reasons) r WHERE r ~ 'on_settle';
 SELECT handler, leased, due FROM outbox.backlog WHERE handler = 'tried';
 
-TRUNCATE outbox.hook, outbox.message, outbox.delivery;
+TRUNCATE outbox.on_settle_queue, outbox.message, outbox.delivery;
 SELECT outbox.drop_handler('tried');
 DROP SCHEMA hooks CASCADE;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_maker;

@@ -235,13 +235,13 @@ RESET outbox.dead_retention;
 RESET outbox.prune_batch_size;
 
 -- adopt: the identity is this database and no other.
-SELECT outbox.adopt() AS was_held;
+SELECT outbox.adopt() AS was_copy;
 INSERT INTO outbox.installation (system_identifier, database_oid) VALUES (1, 1);
 SELECT finding, severity FROM outbox.verify() WHERE finding LIKE '%copy%';
 SELECT status, reasons[1] FROM outbox.health();
-SELECT outbox.adopt() AS was_held;
+SELECT outbox.adopt() AS was_copy;
 DELETE FROM outbox.installation;
-SELECT outbox.adopt() AS was_held;
+SELECT outbox.adopt() AS was_copy;
 SELECT count(*), bool_and(i.system_identifier = c.system_identifier AND i.database_oid = d.oid) AS own
 FROM outbox.installation i, pg_control_system() c, pg_database d WHERE d.datname = current_database();
 

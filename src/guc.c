@@ -36,7 +36,7 @@ int			outbox_unrouted = OUTBOX_UNROUTED_DELIVERED;
 int			outbox_log_attempts = OUTBOX_LOG_ATTEMPTS_FAILURES;
 int			outbox_transport = OUTBOX_TRANSPORT_AUTO;
 int			outbox_max_response_capture = 2048;
-int			outbox_hook_timeout = 10000;
+int			outbox_on_settle_timeout = 10000;
 char	   *outbox_blocked_networks = NULL;
 char	   *outbox_user_agent = NULL;
 
@@ -123,10 +123,10 @@ define_server_settings(void)
 							"Bytes of a failed attempt's response body that are kept.",
 							NULL, &outbox_max_response_capture, 2048, 0, 65536,
 							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
-	DefineCustomIntVariable("outbox.hook_timeout",
+	DefineCustomIntVariable("outbox.on_settle_timeout",
 							"Longest time an on_settle function may take.",
-							"It is cancelled then and the attempt fails with code hook_failed; it may wait for a lock for half of it.",
-							&outbox_hook_timeout, 10000, 10, 3600 * 1000,
+							"It is cancelled then and the attempt fails with code on_settle_failed; it may wait for a lock for half of it.",
+							&outbox_on_settle_timeout, 10000, 10, 3600 * 1000,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.transport",
 							 "What speaks HTTP: auto takes the faster one where it can, curl always libcurl transfers.",

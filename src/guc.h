@@ -49,7 +49,7 @@ extern int	outbox_unrouted;
 extern int	outbox_log_attempts;
 extern int	outbox_transport;
 extern int	outbox_max_response_capture;	/* bytes */
-extern int	outbox_hook_timeout;	/* ms */
+extern int	outbox_on_settle_timeout;	/* ms */
 extern char *outbox_blocked_networks;
 extern char *outbox_user_agent;
 

@@ -38,11 +38,11 @@ typedef enum OutboxState
 } OutboxState;
 
 /* Where a delivery stands in its handler's queue: the order lanes read in. */
-typedef struct OutboxKey
+typedef struct OutboxQueuePosition
 {
 	TimestampTz due_at;
 	pg_uuid_t	id;
-} OutboxKey;
+} OutboxQueuePosition;
 
 /* The built-in handler that keeps messages nobody takes when outbox.unrouted = dead. */
 #define OUTBOX_UNROUTED_HANDLER 0
@@ -52,7 +52,7 @@ typedef struct OutboxKey
  * does.  Returns less than, equal to or greater than zero.
  */
 static inline int
-outbox_key_cmp(const OutboxKey *a, const OutboxKey *b)
+outbox_position_cmp(const OutboxQueuePosition *a, const OutboxQueuePosition *b)
 {
 	if (a->due_at != b->due_at)
 		return a->due_at < b->due_at ? -1 : 1;

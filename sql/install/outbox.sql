@@ -135,7 +135,7 @@ CREATE TABLE outbox.handler (
 	breaker_wait interval NOT NULL DEFAULT '5 s',
 	breaker_wait_max interval NOT NULL DEFAULT '5 min',
 	disable_after interval NOT NULL DEFAULT '5 days',
-	-- order and hooks
+	-- order and on_settle
 	ordered boolean NOT NULL DEFAULT false,
 	on_dead text NOT NULL DEFAULT 'skip',
 	on_settle text
@@ -186,12 +186,12 @@ COMMENT ON TABLE outbox.attempt IS 'Log of attempts; outcome is the delivery sta
 
 -- Outcomes that wait for their handler's on_settle function.  The dispatcher
 -- adds a row in the transaction that marks the delivery as handed over
--- (leased, due at infinity); a hook worker takes it away in the one that
+-- (leased, due at infinity); a on_settle worker takes it away in the one that
 -- settles the delivery.  Few rows: bounded for each handler.
-CREATE SEQUENCE outbox.hook_id;
+CREATE SEQUENCE outbox.on_settle_queue_id;
 
-CREATE TABLE outbox.hook (
-	id bigint NOT NULL DEFAULT pg_catalog.nextval('outbox.hook_id') CONSTRAINT hook_pkey PRIMARY KEY,
+CREATE TABLE outbox.on_settle_queue (
+	id bigint NOT NULL DEFAULT pg_catalog.nextval('outbox.on_settle_queue_id') CONSTRAINT on_settle_queue_pkey PRIMARY KEY,
 	message_id uuid NOT NULL,
 	finished_at timestamptz NOT NULL,
 	duration_us bigint NOT NULL,
@@ -205,8 +205,8 @@ CREATE TABLE outbox.hook (
 	error text,
 	response text
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE outbox.hook IS 'Outcomes of attempts that wait for their handler''s on_settle function; due_at and state are what the delivery is to have then';
-ALTER SEQUENCE outbox.hook_id OWNED BY outbox.hook.id;
+COMMENT ON TABLE outbox.on_settle_queue IS 'Outcomes of attempts that wait for their handler''s on_settle function; due_at and state are what the delivery is to have then';
+ALTER SEQUENCE outbox.on_settle_queue_id OWNED BY outbox.on_settle_queue.id;
 
 -- Who may consume a pull handler.  The role's oid is what counts, so that a
 -- renamed role keeps its right and a new one of an old name gets none; but
@@ -249,8 +249,8 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.handler', 'WHERE id OPERATOR(
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_status', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_secret', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.attempt', '');
-SELECT pg_catalog.pg_extension_config_dump('outbox.hook_id', '');
-SELECT pg_catalog.pg_extension_config_dump('outbox.hook', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue_id', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.consumer', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 
@@ -602,7 +602,7 @@ END $$;
 COMMENT ON FUNCTION outbox._check_backoff(interval[]) IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
 
 -- The one place that knows what an acceptable handler is, but for its name,
--- secrets, hook and who may set what.
+-- secrets, on_settle and who may set what.
 CREATE FUNCTION outbox._check_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -684,20 +684,20 @@ COMMENT ON FUNCTION outbox._creator(oid, uuid) IS 'Internal: the role that creat
 -- A function that can be run with each settlement, and whose rights it then
 -- has: those of the handler's creator.  Never those of a superuser: a
 -- superuser's handler runs it as the role that owns the function.
-CREATE FUNCTION outbox._check_hook(h outbox.handler, hook text) RETURNS void
+CREATE FUNCTION outbox._check_on_settle(h outbox.handler, given text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	function regprocedure := to_regprocedure(hook);
+	function regprocedure := to_regprocedure(given);
 	proc record;
 	runner record;
 BEGIN
 	SELECT p.prokind, p.proretset, p.proowner, p.pronargs = 1 AND p.proargtypes[0] = 'outbox.settlement'::regtype AS fits
 	INTO proc FROM pg_proc p WHERE p.oid = function;
 	IF proc.prokind IS NULL OR proc.prokind <> 'f' OR proc.proretset THEN
-		RAISE EXCEPTION 'on_settle is not a plain function: %', hook
+		RAISE EXCEPTION 'on_settle is not a plain function: %', given
 			USING ERRCODE = 'wrong_object_type', HINT = 'Procedures, aggregates, window functions and functions that return sets cannot be called.';
 	ELSIF NOT proc.fits THEN
-		RAISE EXCEPTION 'on_settle function % does not take one argument of type outbox.settlement', hook
+		RAISE EXCEPTION 'on_settle function % does not take one argument of type outbox.settlement', given
 			USING ERRCODE = 'invalid_function_definition',
 				HINT = 'Define it like this: CREATE FUNCTION my_schema.on_settle(s outbox.settlement) RETURNS void ... What it returns is ignored.';
 	END IF;
@@ -710,20 +710,20 @@ BEGIN
 		RAISE EXCEPTION 'role "%", which created handler "%", does not exist', h.creator, h.name
 			USING ERRCODE = 'undefined_object', HINT = 'The function would run with its rights. Create the handler anew.';
 	ELSIF runner.rolsuper THEN
-		RAISE EXCEPTION 'on_settle function % would run as superuser "%"', hook, runner.rolname
+		RAISE EXCEPTION 'on_settle function % would run as superuser "%"', given, runner.rolname
 			USING ERRCODE = 'insufficient_privilege',
 				HINT = 'It runs as the role that creates the handler or, if that is a superuser, as the function''s owner. Give it to the role it should run as with ALTER FUNCTION ... OWNER TO.';
 	ELSIF NOT has_function_privilege(runner.rolname, function, 'EXECUTE') THEN
-		RAISE EXCEPTION 'permission denied for function %', hook
+		RAISE EXCEPTION 'permission denied for function %', given
 			USING ERRCODE = 'insufficient_privilege', HINT = format('Role "%s", as which it would run, needs EXECUTE on it.', runner.rolname);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_hook(outbox.handler, text) IS 'Internal: raise wrong_object_type, invalid_function_definition, undefined_object or insufficient_privilege unless the handler can have this on_settle function';
+COMMENT ON FUNCTION outbox._check_on_settle(outbox.handler, text) IS 'Internal: raise wrong_object_type, invalid_function_definition, undefined_object or insufficient_privilege unless the handler can have this on_settle function';
 
--- Who may set what.  A hook runs as the handler's creator, so only who could
+-- Who may set what.  An on_settle function runs as the handler's creator, so only who could
 -- act as the creator anyway may choose it; paths name files of the server;
 -- credentials are not to be had by sending them elsewhere.
-CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], hook text, caller text) RETURNS void
+CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], on_settle text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
@@ -753,8 +753,8 @@ BEGIN
 		RAISE EXCEPTION 'only role "%" can change the URL of handler "%" and keep its authorization', h.creator, h.name
 			USING ERRCODE = 'insufficient_privilege', HINT = 'It would be sent to the new URL. Pass authorization along with that, or reset it.';
 	END IF;
-	IF hook IS NOT NULL THEN
-		PERFORM outbox._check_hook(h, hook);
+	IF on_settle IS NOT NULL THEN
+		PERFORM outbox._check_on_settle(h, on_settle);
 	END IF;
 END $$;
 COMMENT ON FUNCTION outbox._check_rights(outbox.handler, text[], text, text) IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
@@ -1011,7 +1011,7 @@ max_attempts (8), then the delivery is dead; backoff_base (2 s) doubling to back
 format (raw, envelope, cloudevents, cloudevents-binary), headers to send along, secret to sign with (whsec_..., whsk_... or generate; outbox.rotate_secret() makes and tells one), authorization, the value of that header; batch_size (1) messages in a request, batch_wait (0) for more of them; http_version (1.1, 2);
 unix_socket to connect to instead of the URL''s host, tls_ca_file, tls_certificate_file and tls_key_file (PEM): superusers only;
 breaker_threshold (20, 0 for never) failures in a row stop sending for breaker_wait (5 s) doubling to breaker_wait_max (5 min); disable_after (5 days) of failure the handler is paused;
-ordered (false): messages of one key are tried one at a time in stage order, on_dead (skip, block) says whether a dead one holds up its key; on_settle: a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code hook_failed: the message is sent again.
+ordered (false): messages of one key are tried one at a time in stage order, on_dead (skip, block) says whether a dead one holds up its key; on_settle: a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again.
 Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.';
 
 CREATE FUNCTION outbox.alter_handler(name text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL,
@@ -1898,7 +1898,7 @@ BEGIN
 		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
 		GET DIAGNOSTICS n = ROW_COUNT;
 		attempts := attempts + n;
-		DELETE FROM outbox.hook k WHERE k.message_id = ANY (ids);
+		DELETE FROM outbox.on_settle_queue k WHERE k.message_id = ANY (ids);
 		DELETE FROM outbox.message m WHERE m.id = ANY (ids);
 		GET DIAGNOSTICS n = ROW_COUNT;
 		messages := messages + n;
@@ -1996,7 +1996,7 @@ Looks again and again, each time in a transaction of its own, and holds no snaps
 timeout: raises object_not_in_prerequisite_state if something is still due after that time.
 Other errors: undefined_object for an unknown handler, active_sql_transaction inside a transaction block or function, invalid_parameter_value for a negative timeout.';
 
-CREATE FUNCTION outbox._held() RETURNS boolean
+CREATE FUNCTION outbox._is_copy() RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 	SELECT count(*) <> 1
 		OR NOT bool_and(i.system_identifier = c.system_identifier AND i.database_oid = d.oid)
@@ -2004,18 +2004,18 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 			WHERE h.dropped_at IS NULL AND h.id <> 0 AND h.home IS DISTINCT FROM (SELECT min(own.id::text)::uuid FROM outbox.installation own))
 	FROM outbox.installation i, pg_control_system() c, pg_database d WHERE d.datname = current_database()
 $$;
-COMMENT ON FUNCTION outbox._held() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()? It is unless the one row of outbox.installation names this database and every handler is at home there';
+COMMENT ON FUNCTION outbox._is_copy() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()? It is unless the one row of outbox.installation names this database and every handler is at home there';
 
 CREATE FUNCTION outbox.adopt() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
-	was_held boolean;
+	was_copy boolean;
 	same_server uuid[];
 	new_home uuid;
 BEGIN
 	LOCK TABLE outbox.installation IN SHARE ROW EXCLUSIVE MODE;
-	was_held := outbox._held();
-	IF was_held THEN
+	was_copy := outbox._is_copy();
+	IF was_copy THEN
 		same_server := ARRAY(SELECT i.id FROM outbox.installation i, pg_control_system() c WHERE i.system_identifier = c.system_identifier);
 		DELETE FROM outbox.installation;
 		INSERT INTO outbox.installation (system_identifier, database_oid)
@@ -2033,13 +2033,13 @@ BEGIN
 		-- Logical replication brings rows, but not sequences.
 		PERFORM setval('outbox.handler_id', h.highest)
 		FROM (SELECT max(h.id) AS highest FROM outbox.handler h) h, outbox.handler_id q WHERE h.highest >= greatest(q.last_value, 1);
-		PERFORM setval('outbox.hook_id', k.highest)
-		FROM (SELECT max(k.id) AS highest FROM outbox.hook k) k, outbox.hook_id q WHERE k.highest >= q.last_value;
+		PERFORM setval('outbox.on_settle_queue_id', k.highest)
+		FROM (SELECT max(k.id) AS highest FROM outbox.on_settle_queue k) k, outbox.on_settle_queue_id q WHERE k.highest >= q.last_value;
 	END IF;
 	PERFORM outbox._ring_handlers();
 	PERFORM outbox._ring_rescan();
 	PERFORM outbox._ring_launcher();
-	RETURN was_held;
+	RETURN was_copy;
 END $$;
 COMMENT ON FUNCTION outbox.adopt() IS
 'Let this database send. A restored dump, a template copy or a logical subscriber holds its deliveries, because the original may be sending them; call this once it is certain that the original will not, or that sending twice is right.
@@ -2075,7 +2075,7 @@ BEGIN
 			'It does not wait for an on_settle function, and nobody will settle it. Call outbox.cancel() and outbox.requeue() for the message.'
 		FROM outbox.handler h JOIN outbox.delivery d ON d.handler_id = h.id AND d.state = 2
 		WHERE h.url IS NOT NULL AND NOT EXISTS (
-			SELECT FROM outbox.hook k WHERE k.message_id = d.message_id AND k.handler_id = d.handler_id AND k.attempt = d.attempts)
+			SELECT FROM outbox.on_settle_queue k WHERE k.message_id = d.message_id AND k.handler_id = d.handler_id AND k.attempt = d.attempts)
 		UNION ALL
 		SELECT 'settled delivery without its time', 'error', d.message_id, d.handler_id,
 			'outbox.prune() will never remove it. Set settled_at.'
@@ -2147,7 +2147,7 @@ BEGIN
 	SELECT 'creator that is no role', CASE WHEN h.on_settle IS NULL THEN 'info' ELSE 'error' END, 1, NULL, h.name,
 		format('Role %I is gone: the handler''s on_settle function cannot run, and only superusers can change what is the creator''s to change. Create the handler anew.', h.creator)
 	FROM outbox.handler h
-	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox._held() AND outbox._creator(h.creator_oid, h.home) IS NULL
+	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox._is_copy() AND outbox._creator(h.creator_oid, h.home) IS NULL
 	UNION ALL
 	SELECT 'creator that was renamed', 'info', 1, NULL, h.name,
 		format('A dump would have its old name %L. Call outbox.alter_handler(%L).', h.creator, h.name)
@@ -2157,7 +2157,7 @@ BEGIN
 	SELECT 'consumer that is no role', 'warning', 1, NULL, h.name,
 		format('Nobody consumes by this grant. outbox.revoke_consumer(%L, %L) removes it; if the role is there again, outbox.grant_consumer(%1$L, %2$L).', h.name, c.role)
 	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id
-	WHERE h.dropped_at IS NULL AND NOT outbox._held()
+	WHERE h.dropped_at IS NULL AND NOT outbox._is_copy()
 		AND (c.home IS DISTINCT FROM outbox._home() OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.role_oid))
 	UNION ALL
 	SELECT 'consumer that was renamed', 'info', 1, NULL, h.name,
@@ -2166,7 +2166,7 @@ BEGIN
 	WHERE h.dropped_at IS NULL AND c.home = outbox._home() AND r.rolname <> c.role
 	UNION ALL
 	SELECT 'database is a copy', 'warning', 1, NULL, NULL, 'Deliveries are held. Call outbox.adopt() if this database should send.'
-	WHERE outbox._held()
+	WHERE outbox._is_copy()
 	ORDER BY 2, 1;
 END $$;
 COMMENT ON FUNCTION outbox.verify() IS
@@ -2182,7 +2182,7 @@ DECLARE
 	critical text[] := '{}';
 	warn text[] := '{}';
 	pushing boolean;
-	hook_age interval;
+	on_settle_age interval;
 	waiting record;
 BEGIN
 	IF warn_after IS NULL OR critical_after IS NULL OR warn_after > critical_after THEN
@@ -2206,7 +2206,7 @@ BEGIN
 	WHERE h.dropped_at IS NULL AND s.breaker <> 'closed';
 	pushing := EXISTS (SELECT FROM outbox.handler h WHERE h.url IS NOT NULL AND h.dropped_at IS NULL);
 
-	IF outbox._held() THEN
+	IF outbox._is_copy() THEN
 		critical := critical || 'this database is a copy: deliveries are held until outbox.adopt()'::text;
 	ELSIF pushing AND dispatcher NOT IN ('running', 'starting', 'standby') THEN
 		critical := critical || format('nothing is pushed: dispatcher is %s', dispatcher);
@@ -2216,9 +2216,9 @@ BEGIN
 	ELSIF oldest_due_age > warn_after THEN
 		warn := warn || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
 	END IF;
-	SELECT clock_timestamp() - min(k.finished_at) INTO hook_age FROM outbox.hook k;
-	IF hook_age > warn_after THEN
-		warn := warn || format('an outcome has waited for its on_settle function for %s s', floor(extract(epoch FROM hook_age)));
+	SELECT clock_timestamp() - min(k.finished_at) INTO on_settle_age FROM outbox.on_settle_queue k;
+	IF on_settle_age > warn_after THEN
+		warn := warn || format('an outcome has waited for its on_settle function for %s s', floor(extract(epoch FROM on_settle_age)));
 	END IF;
 	IF newly_dead > 0 THEN
 		warn := warn || format('deliveries that died within the last hour: %s', newly_dead);

@@ -207,7 +207,7 @@ write_lease(OutboxWalk *walk, const OutboxDeliveryRow *row, const OutboxVerdict 
 {
 	Claim	   *claim = walk->arg;
 	OutboxDeliveryTable *table = &walk->table;
-	OutboxKey	key = {claim->leased_until, row->key.id};
+	OutboxQueuePosition key = {claim->leased_until, row->key.id};
 
 	outbox_deliveries_begin_change(table);
 	outbox_deliveries_set(table, Anum_delivery_state, Int16GetDatum(OUTBOX_LEASED));

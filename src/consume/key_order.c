@@ -6,7 +6,7 @@
  * Heads are found in two partial indexes: delivery_keyed has the outstanding
  * rows by (handler, key, id), delivery_blocking the leased and dead ones by
  * (handler, key, state, id).  A key that has been drained for long leaves
- * many dead index entries; its floor (low_water.h) skips them.
+ * many dead index entries; its floor (watermark.h) skips them.
  *
  *-------------------------------------------------------------------------
  */

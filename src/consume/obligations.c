@@ -31,8 +31,8 @@ typedef struct KeyList
 {
 	int			n;
 	int			more;
-	OutboxKey	lowest;
-	OutboxKey	keys[MAX_KEYS];
+	OutboxQueuePosition lowest;
+	OutboxQueuePosition keys[MAX_KEYS];
 } KeyList;
 
 typedef struct Note
@@ -42,7 +42,7 @@ typedef struct Note
 	bool		claimed;
 	int			nxids;
 	TransactionId xids[MAX_XIDS];	/* registered as claimants */
-	KeyList		held;
+	KeyList		owed;
 	KeyList		moved;
 	KeyList		revisit;		/* only the ids count */
 } Note;
@@ -54,17 +54,17 @@ static int	nallocated = 0;
 static int	max_notes = 0;
 
 static void
-add_key(KeyList *list, const OutboxKey *key)
+add_key(KeyList *list, const OutboxQueuePosition *key)
 {
 	/* Several attempts at one row in a row leave one note. */
-	if (list->n > 0 && outbox_key_cmp(&list->keys[list->n - 1], key) == 0)
+	if (list->n > 0 && outbox_position_cmp(&list->keys[list->n - 1], key) == 0)
 		return;
 	if (list->n < MAX_KEYS)
 	{
 		list->keys[list->n++] = *key;
 		return;
 	}
-	if (list->more == 0 || outbox_key_cmp(key, &list->lowest) < 0)
+	if (list->more == 0 || outbox_position_cmp(key, &list->lowest) < 0)
 		list->lowest = *key;
 	list->more++;
 }
@@ -76,7 +76,7 @@ merge_keys(KeyList *into, const KeyList *from)
 		add_key(into, &from->keys[i]);
 	if (from->more > 0)
 	{
-		if (into->more == 0 || outbox_key_cmp(&from->lowest, &into->lowest) < 0)
+		if (into->more == 0 || outbox_position_cmp(&from->lowest, &into->lowest) < 0)
 			into->lowest = from->lowest;
 		into->more += from->more;
 	}
@@ -107,7 +107,7 @@ append_note(const OutboxPullRef *ref, SubTransactionId subid)
 	note->subid = subid;
 	note->claimed = false;
 	note->nxids = 0;
-	note->held.n = note->held.more = 0;
+	note->owed.n = note->owed.more = 0;
 	note->moved.n = note->moved.more = 0;
 	note->revisit.n = note->revisit.more = 0;
 	return note;
@@ -146,13 +146,13 @@ register_claimant(Note *note)
 }
 
 void
-outbox_consume_hold(const OutboxPullRef *ref, const OutboxKey *key, bool claim)
+outbox_consume_hold(const OutboxPullRef *ref, const OutboxQueuePosition *key, bool claim)
 {
 	Note	   *note = note_of(ref);
 
 	if (claim)
 		note->claimed = true;
-	add_key(&note->held, key);
+	add_key(&note->owed, key);
 	register_claimant(note);
 }
 
@@ -166,13 +166,13 @@ outbox_consume_claim(const OutboxPullRef *ref)
 }
 
 void
-outbox_consume_owe(const OutboxPullRef *ref, const OutboxKey *key)
+outbox_consume_owe(const OutboxPullRef *ref, const OutboxQueuePosition *key)
 {
-	add_key(&note_of(ref)->held, key);
+	add_key(&note_of(ref)->owed, key);
 }
 
 void
-outbox_consume_moved(const OutboxPullRef *ref, const OutboxKey *key)
+outbox_consume_moved(const OutboxPullRef *ref, const OutboxQueuePosition *key)
 {
 	add_key(&note_of(ref)->moved, key);
 }
@@ -184,16 +184,16 @@ outbox_consume_bound(const OutboxPullRef *ref, pg_uuid_t *id)
 		return false;
 	for (int i = 0; i < nnotes; i++)
 	{
-		const KeyList *held = &notes[i]->held;
+		const KeyList *owed = &notes[i]->owed;
 
 		if (notes[i]->ref.handler_id != ref->handler_id)
 			continue;
-		if (held->more > 0)
+		if (owed->more > 0)
 			return false;
-		for (int j = 0; j < held->n; j++)
+		for (int j = 0; j < owed->n; j++)
 		{
-			if (memcmp(held->keys[j].id.data, id->data, UUID_LEN) < 0)
-				*id = held->keys[j].id;
+			if (memcmp(owed->keys[j].id.data, id->data, UUID_LEN) < 0)
+				*id = owed->keys[j].id;
 		}
 	}
 	return true;
@@ -202,7 +202,7 @@ outbox_consume_bound(const OutboxPullRef *ref, pg_uuid_t *id)
 void
 outbox_consume_revisit(const OutboxPullRef *ref, const pg_uuid_t *id)
 {
-	OutboxKey	key = {DT_NOBEGIN, *id};
+	OutboxQueuePosition key = {DT_NOBEGIN, *id};
 
 	add_key(&note_of(ref)->revisit, &key);
 }
@@ -227,9 +227,9 @@ report_positions(const OutboxPullRef *ref, const KeyList *list)
 	static const pg_uuid_t lowest_id = {{0}};
 
 	for (int i = 0; i < list->n; i++)
-		outbox_low_water_report(ref, &list->keys[i]);
+		outbox_watermark_report(ref, &list->keys[i]);
 	if (list->more > 0)
-		outbox_low_water_report_several(ref, &list->lowest, &lowest_id);
+		outbox_watermark_report_several(ref, &list->lowest, &lowest_id);
 }
 
 static void
@@ -259,9 +259,9 @@ static void
 report_revisits(const OutboxPullRef *ref, const KeyList *list, TimestampTz now)
 {
 	for (int i = 0; i < list->n; i++)
-		outbox_low_water_revisit(ref, &list->keys[i].id);
+		outbox_watermark_revisit(ref, &list->keys[i].id);
 	if (list->more > 0)
-		outbox_low_water_reset(ref);
+		outbox_watermark_reset(ref);
 	announce(ref, list->n + list->more, DT_NOEND, now);
 }
 
@@ -283,7 +283,7 @@ report_taken_back(const OutboxPullRef *ref)
 {
 	if (outbox_doorbell_changed(ref->handler_id))
 	{
-		outbox_low_water_reset(ref);
+		outbox_watermark_reset(ref);
 		outbox_waiters_due_at(ref, DT_NOBEGIN);
 	}
 }
@@ -302,7 +302,7 @@ finish_note(Note *note, bool committed, TimestampTz now)
 	}
 	else
 	{
-		report_keys(&note->ref, &note->held, now);
+		report_keys(&note->ref, &note->owed, now);
 		report_taken_back(&note->ref);
 	}
 	unregister(note);
@@ -321,7 +321,7 @@ finish_prepared(Note *note, TimestampTz now)
 	if (note->ref.state == NULL)
 		return;
 	unregister(note);
-	report_positions(&note->ref, &note->held);
+	report_positions(&note->ref, &note->owed);
 	report_taken_back(&note->ref);
 	outbox_waiters_due_at(&note->ref, now);
 }
@@ -401,7 +401,7 @@ merge_into_parent(int i, SubTransactionId parent)
 		return;
 	}
 	into->claimed |= note->claimed;
-	merge_keys(&into->held, &note->held);
+	merge_keys(&into->owed, &note->owed);
 	merge_keys(&into->moved, &note->moved);
 	merge_keys(&into->revisit, &note->revisit);
 	while (note->nxids > 0 && into->nxids < MAX_XIDS)
@@ -463,26 +463,26 @@ outbox_consume_at_subtransaction(SubXactEvent event, SubTransactionId subid,
  */
 
 bool
-outbox_consume_ring(Oid dboid, const OutboxRing *ring, TimestampTz now)
+outbox_consume_ring(Oid dboid, const OutboxNotice *notice, TimestampTz now)
 {
-	OutboxPullRef ref = {dboid, ring->handler_id, outbox_pull_state(dboid, ring->handler_id, false)};
-	bool		single = ring->count == 1;
+	OutboxPullRef ref = {dboid, notice->handler_id, outbox_pull_state(dboid, notice->handler_id, false)};
+	bool		single = notice->count == 1;
 
 	if (ref.state == NULL)
 		return false;
-	if (ring->kind == OUTBOX_RING_REREAD && !single)
-		outbox_low_water_reset(&ref);
+	if (notice->kind == OUTBOX_NOTICE_REREAD && !single)
+		outbox_watermark_reset(&ref);
 	else
 	{
-		if (ring->kind == OUTBOX_RING_REREAD)
-			outbox_low_water_revisit(&ref, &ring->lo.id);
+		if (notice->kind == OUTBOX_NOTICE_REREAD)
+			outbox_watermark_revisit(&ref, &notice->lo.id);
 		if (single)
-			outbox_low_water_report(&ref, &ring->lo);
+			outbox_watermark_report(&ref, &notice->lo);
 		else
-			outbox_low_water_report_several(&ref, &ring->lo, &ring->first_id);
+			outbox_watermark_report_several(&ref, &notice->lo, &notice->first_id);
 	}
-	announce(&ref, ring->lo.due_at <= now ? ring->count : 0,
-			 single && ring->lo.due_at <= now ? DT_NOEND : Max(ring->lo.due_at, now), now);
+	announce(&ref, notice->lo.due_at <= now ? notice->count : 0,
+			 single && notice->lo.due_at <= now ? DT_NOEND : Max(notice->lo.due_at, now), now);
 	return true;
 }
 
@@ -507,7 +507,7 @@ reset_and_wake(OutboxPullState *state)
 {
 	OutboxPullRef ref = ref_of(state);
 
-	outbox_low_water_reset(&ref);
+	outbox_watermark_reset(&ref);
 	outbox_waiters_due_at(&ref, GetCurrentTimestamp());
 }
 

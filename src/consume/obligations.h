@@ -13,8 +13,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_CONSUME_TRANSACTION_H
-#define OUTBOX_CONSUME_TRANSACTION_H
+#ifndef OUTBOX_OBLIGATIONS_H
+#define OUTBOX_OBLIGATIONS_H
 
 #include "access/xact.h"
 
@@ -27,16 +27,16 @@
  * says that the row is about to be leased: then the transaction cannot be
  * prepared.
  */
-extern void outbox_consume_hold(const OutboxPullRef *ref, const OutboxKey *key, bool claim);
+extern void outbox_consume_hold(const OutboxPullRef *ref, const OutboxQueuePosition *key, bool claim);
 
 /* As claim, for a row whose key is owed already. */
 extern void outbox_consume_claim(const OutboxPullRef *ref);
 
 /* A stray was taken off, or the position passes a row: the key goes back if this transaction aborts. */
-extern void outbox_consume_owe(const OutboxPullRef *ref, const OutboxKey *key);
+extern void outbox_consume_owe(const OutboxPullRef *ref, const OutboxQueuePosition *key);
 
 /* At commit this delivery is outstanding with a new key: a lease, a retry. */
-extern void outbox_consume_moved(const OutboxPullRef *ref, const OutboxKey *key);
+extern void outbox_consume_moved(const OutboxPullRef *ref, const OutboxQueuePosition *key);
 
 /* At commit the key of this message on an ordered handler may have a new head. */
 extern void outbox_consume_revisit(const OutboxPullRef *ref, const pg_uuid_t *id);
@@ -61,10 +61,10 @@ extern void outbox_consume_at_subtransaction(SubXactEvent event, SubTransactionI
  * whoever waits for it.  False if the handler is not one that anybody pulls
  * from, as far as this server has seen since it started.
  */
-extern bool outbox_consume_ring(Oid dboid, const OutboxRing *ring, TimestampTz now);
+extern bool outbox_consume_ring(Oid dboid, const OutboxNotice *notice, TimestampTz now);
 
 /* Handlers of this database have changed, or anything may have: waiters look again. */
 extern void outbox_consume_handlers_changed(Oid dboid);
 extern void outbox_consume_rescan(Oid dboid);
 
-#endif							/* OUTBOX_CONSUME_TRANSACTION_H */
+#endif							/* OUTBOX_OBLIGATIONS_H */

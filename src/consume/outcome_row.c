@@ -18,11 +18,11 @@
 
 void
 outbox_judge_row(const OutboxPullHandler *handler, TupleTableSlot *slot, const OutboxDeliveryRow *row,
-				 const OutboxSaid *said, OutboxVerdict *verdict)
+				 const OutboxDisposition *disposition, OutboxVerdict *verdict)
 {
 	const char *last_code = outbox_deliveries_text(slot, Anum_delivery_code);
 
-	outbox_judge_said(&handler->retry, said, row->attempts - row->budget_from, last_code, row->streak,
+	outbox_judge_disposition(&handler->retry, disposition, row->attempts - row->budget_from, last_code, row->streak,
 					  outbox_random_fraction(), verdict);
 }
 
@@ -30,9 +30,9 @@ bool
 outbox_lease_exhausts(const OutboxPullHandler *handler, TupleTableSlot *slot,
 					  const OutboxDeliveryRow *row, OutboxVerdict *verdict)
 {
-	OutboxSaid	said = {OUTBOX_ACTION_RETRY, OUTBOX_LEASE_EXPIRED, -1};
+	OutboxDisposition disposition = {OUTBOX_ACTION_RETRY, OUTBOX_LEASE_EXPIRED, -1};
 
-	outbox_judge_row(handler, slot, row, &said, verdict);
+	outbox_judge_row(handler, slot, row, &disposition, verdict);
 	return verdict->state != OUTBOX_RETRYING;
 }
 
@@ -80,7 +80,7 @@ outbox_write_outcome(const OutboxPullHandler *handler, OutboxDeliveryTable *tabl
 					 const OutboxDeliveryRow *row, const OutboxVerdict *verdict,
 					 const char *error, TimestampTz due_at, TimestampTz now, List **attempts)
 {
-	OutboxKey	key = {due_at, row->key.id};
+	OutboxQueuePosition key = {due_at, row->key.id};
 	bool		final = verdict->state >= OUTBOX_DELIVERED;
 
 	outbox_note_attempt(handler, row, verdict->state, verdict->code, error, now, attempts);

@@ -23,7 +23,7 @@
 
 /* Judge what was said of the attempt that is now leased to somebody. */
 extern void outbox_judge_row(const OutboxPullHandler *handler, TupleTableSlot *slot,
-							 const OutboxDeliveryRow *row, const OutboxSaid *said,
+							 const OutboxDeliveryRow *row, const OutboxDisposition *disposition,
 							 OutboxVerdict *verdict);
 
 /* Has the attempt of this expired lease been the last one? */

@@ -42,7 +42,7 @@ static uint32 cache_generation = 0;
 #define SELECT_HANDLER \
 	"SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, " \
 	"h.on_dead OPERATOR(pg_catalog.=) 'block', " \
-	"outbox._held(), " \
+	"outbox._is_copy(), " \
 	"(SELECT pg_catalog.array_agg(c.role_oid) FROM outbox.consumer c " \
 	" WHERE c.handler_id OPERATOR(pg_catalog.=) h.id AND c.home OPERATOR(pg_catalog.=) outbox._home()), " \
 	OUTBOX_RETRY_COLUMNS " " \
@@ -70,7 +70,7 @@ enum
 	COL_PAUSED,
 	COL_ORDERED,
 	COL_BLOCK,
-	COL_HELD,
+	COL_IS_COPY,
 	COL_CONSUMERS,
 	COL_RETRY
 };
@@ -113,7 +113,7 @@ read_handler(CachedHandler *entry, HeapTuple tuple, TupleDesc desc, MemoryContex
 	handler->paused = get_bool(tuple, desc, COL_PAUSED);
 	handler->ordered = get_bool(tuple, desc, COL_ORDERED);
 	handler->block_on_dead = get_bool(tuple, desc, COL_BLOCK);
-	handler->held = get_bool(tuple, desc, COL_HELD);
+	handler->is_copy = get_bool(tuple, desc, COL_IS_COPY);
 	entry->nconsumers = 0;
 	consumers = SPI_getbinval(tuple, desc, COL_CONSUMERS, &isnull);
 	if (!isnull)
@@ -270,7 +270,7 @@ outbox_pull_handler(const char *name, OutboxPullUse use, OutboxPullHandler *hand
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("handler \"%s\" was dropped", name),
 				 errhint("Nothing can be claimed from a dropped handler; create one.")));
-	if (entry->handler.held && use == OUTBOX_PULL_CLAIM)
+	if (entry->handler.is_copy && use == OUTBOX_PULL_CLAIM)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("deliveries are held because this database is a copy"),

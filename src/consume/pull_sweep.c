@@ -32,13 +32,13 @@
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US (1 * USECS_PER_SEC)
 
-static const OutboxKey beginning = {DT_NOBEGIN, {{0}}};
+static const OutboxQueuePosition beginning = {DT_NOBEGIN, {{0}}};
 
 /* The round: handlers still to be done, the first of them from cursor on. */
 static int32 *handlers = NULL;
 static int	nhandlers = 0;
 static int	current = 0;
-static OutboxKey cursor = {DT_NOBEGIN, {{0}}};
+static OutboxQueuePosition cursor = {DT_NOBEGIN, {{0}}};
 static TimestampTz next_slice = DT_NOEND;
 
 /* What is open during a slice. */
@@ -53,7 +53,7 @@ typedef struct Tending
 } Tending;
 
 void
-outbox_tend_begin(List *handler_ids)
+outbox_pull_sweep_begin(List *handler_ids)
 {
 	ListCell   *lc;
 
@@ -72,7 +72,7 @@ outbox_tend_begin(List *handler_ids)
 }
 
 TimestampTz
-outbox_tend_next(void)
+outbox_pull_sweep_next(void)
 {
 	return next_slice;
 }
@@ -108,7 +108,7 @@ is_forgotten(Tending *t, const OutboxDeliveryRow *row)
 {
 	TransactionId holder;
 
-	if (!outbox_low_water_is_behind(&t->handler.ref, &row->key, row->min_version))
+	if (!outbox_watermark_is_behind(&t->handler.ref, &row->key, row->min_version))
 		return false;
 	holder = outbox_deliveries_holder(t->table.slot);
 	if (TransactionIdIsValid(holder) && outbox_claimant_is(&t->handler.ref, holder))
@@ -118,14 +118,14 @@ is_forgotten(Tending *t, const OutboxDeliveryRow *row)
 }
 
 static void
-tend_row(Tending *t)
+sweep_row(Tending *t)
 {
 	OutboxDeliveryRow row;
 
 	outbox_deliveries_read(t->table.slot, &row);
 	if (is_forgotten(t, &row))
 	{
-		outbox_low_water_report(&t->handler.ref, &row.key);
+		outbox_watermark_report(&t->handler.ref, &row.key);
 		outbox_waiters_wake(&t->handler.ref, 1, t->now);
 	}
 	if (row.state == OUTBOX_LEASED)
@@ -134,7 +134,7 @@ tend_row(Tending *t)
 
 /* Read on from the cursor.  False when what is due has all been seen. */
 static bool
-tend_entries(Tending *t)
+sweep_entries(Tending *t)
 {
 	Relation	outstanding = outbox_deliveries_index(&t->table, "delivery_outstanding");
 	IndexScanDesc scan = outbox_index_beginscan(t->table.rel, outstanding, GetActiveSnapshot(), 2);
@@ -152,7 +152,7 @@ tend_entries(Tending *t)
 		outbox_outstanding_key(scan, &cursor);
 		more = cursor.due_at <= t->now;
 		if (more && index_fetch_heap(scan, t->table.slot))
-			tend_row(t);
+			sweep_row(t);
 	}
 	index_endscan(scan);
 	index_close(outstanding, NoLock);
@@ -160,7 +160,7 @@ tend_entries(Tending *t)
 }
 
 static bool
-tend_handler(Tending *t)
+sweep_handler(Tending *t)
 {
 	OutboxPullHandler unfloored = t->handler;
 	bool		more;
@@ -172,7 +172,7 @@ tend_handler(Tending *t)
 	PushActiveSnapshot(GetLatestSnapshot());
 	outbox_deliveries_open(&t->table, true);
 	outbox_key_order_open(&t->order, &unfloored, &t->table, &t->start);
-	more = tend_entries(t);
+	more = sweep_entries(t);
 	outbox_key_order_close(&t->order);
 	outbox_deliveries_close(&t->table);
 	PopActiveSnapshot();
@@ -194,7 +194,7 @@ lock_tables(void)
 }
 
 void
-outbox_tend_slice(TimestampTz now)
+outbox_pull_sweep_slice(TimestampTz now)
 {
 	Tending		t = {0};
 
@@ -206,7 +206,7 @@ outbox_tend_slice(TimestampTz now)
 		return;
 	}
 	t.now = now;
-	if (!outbox_pull_handler_by_id(handlers[current], &t.handler) || !tend_handler(&t))
+	if (!outbox_pull_handler_by_id(handlers[current], &t.handler) || !sweep_handler(&t))
 		next_handler();
 	if (current < nhandlers)
 		next_slice = now + (GetCurrentTimestamp() - now) * SLICE_DUTY;

@@ -13,20 +13,20 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_TEND_H
-#define OUTBOX_TEND_H
+#ifndef OUTBOX_PULL_SWEEP_H
+#define OUTBOX_PULL_SWEEP_H
 
 #include "nodes/pg_list.h"
 
 #include "outbox.h"
 
 /* Begin a round over the handlers of which these are ids; others among them are passed over. */
-extern void outbox_tend_begin(List *handler_ids);
+extern void outbox_pull_sweep_begin(List *handler_ids);
 
 /* When the next slice is due; DT_NOEND: the round is over. */
-extern TimestampTz outbox_tend_next(void);
+extern TimestampTz outbox_pull_sweep_next(void);
 
 /* Do a slice.  Waits for no lock: if one is in the way it is done later. */
-extern void outbox_tend_slice(TimestampTz now);
+extern void outbox_pull_sweep_slice(TimestampTz now);
 
-#endif							/* OUTBOX_TEND_H */
+#endif							/* OUTBOX_PULL_SWEEP_H */

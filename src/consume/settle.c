@@ -35,7 +35,7 @@
 typedef struct Settlement
 {
 	OutboxPullHandler handler;
-	OutboxSaid	said;			/* action NONE: extend the lease */
+	OutboxDisposition disposition;			/* action NONE: extend the lease */
 	const char *error;
 	TimestampTz now;
 	bool		has_due_at;		/* the end of the lease, or when to try again */
@@ -61,7 +61,7 @@ is_fenced_off(const OutboxDeliveryRow *row, int32 attempt)
 static void
 extend_lease(Settlement *s, const OutboxDeliveryRow *row)
 {
-	OutboxKey	key = {s->due_at, row->key.id};
+	OutboxQueuePosition key = {s->due_at, row->key.id};
 
 	outbox_deliveries_begin_change(&s->table);
 	outbox_deliveries_set(&s->table, Anum_delivery_due_at, TimestampTzGetDatum(s->due_at));
@@ -75,12 +75,12 @@ apply(Settlement *s, const OutboxDeliveryRow *row)
 	OutboxVerdict verdict;
 	TimestampTz due_at;
 
-	if (s->said.action == OUTBOX_ACTION_NONE)
+	if (s->disposition.action == OUTBOX_ACTION_NONE)
 	{
 		extend_lease(s, row);
 		return;
 	}
-	outbox_judge_row(&s->handler, s->table.slot, row, &s->said, &verdict);
+	outbox_judge_row(&s->handler, s->table.slot, row, &s->disposition, &verdict);
 	/* A time that the consumer names is taken at its word. */
 	due_at = s->has_due_at ? s->due_at : s->now + verdict.delay * 1000;
 	outbox_write_outcome(&s->handler, &s->table, row, &verdict, s->error, due_at, s->now, &s->attempts);
@@ -149,8 +149,8 @@ begin_settlement(Settlement *s, FunctionCallInfo fcinfo, const char *function, O
 {
 	memset(s, 0, sizeof(Settlement));
 	s->now = GetCurrentTimestamp();
-	s->said.action = action;
-	s->said.after = -1;
+	s->disposition.action = action;
+	s->disposition.after = -1;
 	PreventCommandIfReadOnly(function);
 	outbox_pull_handler(outbox_handler_argument(fcinfo, 0), OUTBOX_PULL_SETTLE, &s->handler);
 }
@@ -162,7 +162,7 @@ set_outcome(Settlement *s, FunctionCallInfo fcinfo, int code, int error)
 	char	   *given = outbox_code_argument(fcinfo, code);
 
 	if (given != NULL)
-		strlcpy(s->said.code, given, sizeof(s->said.code));
+		strlcpy(s->disposition.code, given, sizeof(s->disposition.code));
 	s->error = outbox_error_argument(fcinfo, error);
 }
 

@@ -37,7 +37,7 @@
 #define MAX_WAIT_DAYS 1
 
 /* Nobody tells when an operator lets go of a row, so the keeper looks again after this time. */
-#define HELD_RECHECK_US (1 * USECS_PER_SEC)
+#define LOCKED_RECHECK_US (1 * USECS_PER_SEC)
 
 /* One call of outbox.wait(). */
 typedef struct Wait
@@ -81,7 +81,7 @@ look(Wait *wait, int limit, TimestampTz *next_due)
 	else
 		outbox_walk(&walk);
 	if (next_due != NULL)
-		*next_due = walk.found_held ? Min(walk.next_due, walk.now + HELD_RECHECK_US) : walk.next_due;
+		*next_due = walk.found_locked ? Min(walk.next_due, walk.now + LOCKED_RECHECK_US) : walk.next_due;
 	SPI_commit();
 	SPI_start_transaction();
 	return walk.taken;

@@ -47,13 +47,13 @@ end_turn(OutboxWalk *walk)
 	walk->in_turn = false;
 }
 
-/* Step 1 of low_water.h, and the snapshot of step 2. */
+/* Step 1 of watermark.h, and the snapshot of step 2. */
 static void
 start_round(OutboxWalk *walk, int max_strays)
 {
 	const OutboxPullRef *ref = &walk->handler->ref;
 
-	outbox_low_water_start(ref, walk->version, walk->now, max_strays, !walk->writing, &walk->start);
+	outbox_watermark_start(ref, walk->version, walk->now, max_strays, !walk->writing, &walk->start);
 	if (walk->writing)
 	{
 		for (int i = 0; i < walk->start.nstrays; i++)
@@ -72,9 +72,9 @@ end_round(OutboxWalk *walk)
 
 /* Step 4.  The position must not rise before what was unresolved until then is put back. */
 static void
-finish_round(OutboxWalk *walk, const OutboxKey *reached)
+finish_round(OutboxWalk *walk, const OutboxQueuePosition *reached)
 {
-	outbox_low_water_finish(&walk->handler->ref, walk->version, &walk->start, reached,
+	outbox_watermark_finish(&walk->handler->ref, walk->version, &walk->start, reached,
 							walk->unresolved, walk->nunresolved);
 	walk->put_back |= walk->nunresolved > 0;
 	walk->nunresolved = 0;
@@ -87,7 +87,7 @@ has_room(const OutboxWalk *walk)
 }
 
 static void
-add_unresolved(OutboxWalk *walk, const OutboxKey *key, int32 min_version)
+add_unresolved(OutboxWalk *walk, const OutboxQueuePosition *key, int32 min_version)
 {
 	OutboxUnresolved *unresolved = &walk->unresolved[walk->nunresolved++];
 
@@ -156,10 +156,10 @@ offer(OutboxWalk *walk, OutboxDeliveryRow *row)
 }
 
 static void
-count_visit(OutboxWalk *walk, OutboxVisit result, const OutboxKey *key, int32 min_version)
+count_visit(OutboxWalk *walk, OutboxVisit result, const OutboxQueuePosition *key, int32 min_version)
 {
 	if (result == OUTBOX_VISIT_UNRESOLVED)
-		walk->found_held = true;
+		walk->found_locked = true;
 	if (result == OUTBOX_VISIT_TAKEN)
 		walk->taken++;
 	else if (result == OUTBOX_VISIT_UNRESOLVED && walk->writing && has_room(walk))
@@ -210,7 +210,7 @@ find_head_of_stray(OutboxWalk *walk)
 
 /* Returns false if the position cannot be trusted any more. */
 static bool
-visit_stray(OutboxWalk *walk, const OutboxKey *stray)
+visit_stray(OutboxWalk *walk, const OutboxQueuePosition *stray)
 {
 	const OutboxPullHandler *handler = walk->handler;
 
@@ -251,7 +251,7 @@ visit_strays(OutboxWalk *walk)
 	}
 	if (!trusted)
 	{
-		outbox_low_water_reset(&walk->handler->ref);
+		outbox_watermark_reset(&walk->handler->ref);
 		end_round(walk);
 		start_round(walk, 0);
 	}
@@ -286,7 +286,7 @@ walk_strays(OutboxWalk *walk)
 
 /* A visible row of the index. */
 static void
-visit_indexed(OutboxWalk *walk, const OutboxKey *key)
+visit_indexed(OutboxWalk *walk, const OutboxQueuePosition *key)
 {
 	OutboxDeliveryRow row;
 
@@ -304,7 +304,7 @@ visit_indexed(OutboxWalk *walk, const OutboxKey *key)
 static TimestampTz
 look_ahead(IndexScanDesc scan, TupleTableSlot *slot)
 {
-	OutboxKey	key;
+	OutboxQueuePosition key;
 
 	for (int entries = 0;; entries++)
 	{
@@ -324,10 +324,10 @@ has_enough(const OutboxWalk *walk)
 }
 
 /* The least key above one of a row. */
-static OutboxKey
-key_after(const OutboxKey *key)
+static OutboxQueuePosition
+key_after(const OutboxQueuePosition *key)
 {
-	OutboxKey	after = *key;
+	OutboxQueuePosition after = *key;
 
 	for (int i = UUID_LEN - 1; i >= 0; i--)
 	{
@@ -343,11 +343,11 @@ key_after(const OutboxKey *key)
  * with.  Returns whether there may be more that is due.
  */
 static bool
-walk_index(OutboxWalk *walk, OutboxKey *reached)
+walk_index(OutboxWalk *walk, OutboxQueuePosition *reached)
 {
-	const OutboxKey *from = &walk->start.from;
+	const OutboxQueuePosition *from = &walk->start.from;
 	/* Everything below has been read; what is due at this very moment is looked at again. */
-	const OutboxKey end = {walk->now, {{0}}};
+	const OutboxQueuePosition end = {walk->now, {{0}}};
 	OutboxOutstandingStart scan_start;
 	IndexScanDesc scan;
 	bool		more = true;
@@ -359,7 +359,7 @@ walk_index(OutboxWalk *walk, OutboxKey *reached)
 	outbox_outstanding_rescan(scan, &scan_start, walk->handler->id, from, false);
 	while (!has_enough(walk) || walk->want_next_due)
 	{
-		OutboxKey	key;
+		OutboxQueuePosition key;
 
 		CHECK_FOR_INTERRUPTS();
 		if (index_getnext_tid(scan, ForwardScanDirection) == NULL)
@@ -417,7 +417,7 @@ offer_chosen(OutboxWalk *walk)
 static int
 walk_in_turn(OutboxWalk *walk, bool *more)
 {
-	OutboxKey	reached;
+	OutboxQueuePosition reached;
 	int			nchosen;
 
 	walk->choosing = true;
@@ -472,7 +472,7 @@ may_raise_position(const OutboxWalk *walk)
 static void
 walk_without_turns(OutboxWalk *walk)
 {
-	OutboxKey	reached;
+	OutboxQueuePosition reached;
 
 	end_turn(walk);
 	(void) walk_index(walk, &reached);
@@ -504,7 +504,7 @@ outbox_walk(OutboxWalk *walk)
 	walk->put_back = false;
 	walk->chosen = turns ? palloc(sizeof(OutboxChosen) * OUTBOX_STRAYS) : NULL;
 	walk->nchosen = 0;
-	walk->found_held = false;
+	walk->found_locked = false;
 	outbox_deliveries_open(&walk->table, walk->writing);
 	outbox_key_order_open(&walk->order, walk->handler, &walk->table, &walk->start);
 	walk->outstanding = outbox_deliveries_index(&walk->table, "delivery_outstanding");

@@ -6,7 +6,7 @@
  * The one loop behind claims and the checks of waiting consumers.  It looks at the strays, then reads
  * the index of outstanding deliveries from the handler's position on, offers
  * each row that nobody stands in the way of to a visitor, and raises the
- * position (low_water.h says why that loses nothing).
+ * position (watermark.h says why that loses nothing).
  *
  * Claims on handlers that are not ordered take turns (turn.h): in its turn a
  * claim chooses rows from the index and raises the position past them; when
@@ -39,14 +39,14 @@ typedef struct OutboxWalk OutboxWalk;
 /*
  * Offered: table.slot has the row's tid, and unless the walk is writing the
  * row.  Called with the walk's snapshot active; if writing, with the row's key
- * owed (transaction.h).
+ * owed (obligations.h).
  */
 typedef OutboxVisit (*OutboxVisitor) (OutboxWalk *walk);
 
 /* A row that was chosen in our turn. */
 typedef struct OutboxChosen
 {
-	OutboxKey	key;
+	OutboxQueuePosition key;
 	int32		min_version;
 	ItemPointerData tid;
 } OutboxChosen;
@@ -67,7 +67,7 @@ struct OutboxWalk
 	int			taken;
 	TimestampTz next_due;		/* if asked for: nothing before it falls due by itself; DT_NOEND: nothing */
 	bool		want_next_due;
-	bool		found_held;		/* somebody other than a consumer holds a row that could be claimed */
+	bool		found_locked;		/* somebody other than a consumer holds a row that could be claimed */
 
 	/* the walk's own */
 	OutboxClaimStart start;

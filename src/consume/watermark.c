@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * watermark.c
- *		Where claims on a pull handler start reading.  See low_water.h.
+ *		Where claims on a pull handler start reading.  See watermark.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,7 +12,7 @@
 
 #include "consume/watermark.h"
 
-static const OutboxKey beginning = {DT_NOBEGIN, {{0}}};
+static const OutboxQueuePosition beginning = {DT_NOBEGIN, {{0}}};
 
 /*
  * Strays
@@ -20,7 +20,7 @@ static const OutboxKey beginning = {DT_NOBEGIN, {{0}}};
 
 /* The first stray that is not below key. */
 static int
-stray_index(const OutboxPullState *state, const OutboxKey *key)
+stray_index(const OutboxPullState *state, const OutboxQueuePosition *key)
 {
 	int			lo = 0;
 	int			hi = state->nstrays;
@@ -29,7 +29,7 @@ stray_index(const OutboxPullState *state, const OutboxKey *key)
 	{
 		int			mid = (lo + hi) / 2;
 
-		if (outbox_key_cmp(&state->strays[mid], key) < 0)
+		if (outbox_position_cmp(&state->strays[mid], key) < 0)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -39,44 +39,44 @@ stray_index(const OutboxPullState *state, const OutboxKey *key)
 
 /* No room for a stray: all positions that have passed it go back to it. */
 static void
-go_back(OutboxPullState *state, const OutboxKey *key)
+go_back(OutboxPullState *state, const OutboxQueuePosition *key)
 {
 	for (int i = 0; i < OUTBOX_POSITIONS; i++)
 	{
 		OutboxPosition *position = &state->positions[i];
 
-		if (position->used && outbox_key_cmp(key, &position->key) < 0)
+		if (position->used && outbox_position_cmp(key, &position->key) < 0)
 			position->key = *key;
 	}
 }
 
 static void
-add_stray(OutboxPullState *state, const OutboxKey *key)
+add_stray(OutboxPullState *state, const OutboxQueuePosition *key)
 {
 	int			at = stray_index(state, key);
 
-	if (at < state->nstrays && outbox_key_cmp(&state->strays[at], key) == 0)
+	if (at < state->nstrays && outbox_position_cmp(&state->strays[at], key) == 0)
 		return;
 	if (state->nstrays == OUTBOX_STRAYS)
 	{
 		go_back(state, key);
 		return;
 	}
-	memmove(&state->strays[at + 1], &state->strays[at], sizeof(OutboxKey) * (state->nstrays - at));
+	memmove(&state->strays[at + 1], &state->strays[at], sizeof(OutboxQueuePosition) * (state->nstrays - at));
 	state->strays[at] = *key;
 	state->nstrays++;
 }
 
 static int
-take_strays(OutboxPullState *state, int max, bool peek, OutboxKey *out)
+take_strays(OutboxPullState *state, int max, bool peek, OutboxQueuePosition *out)
 {
 	int			n = Min(state->nstrays, max);
 
-	memcpy(out, state->strays, sizeof(OutboxKey) * n);
+	memcpy(out, state->strays, sizeof(OutboxQueuePosition) * n);
 	if (!peek && n > 0)
 	{
 		state->nstrays -= n;
-		memmove(state->strays, &state->strays[n], sizeof(OutboxKey) * state->nstrays);
+		memmove(state->strays, &state->strays[n], sizeof(OutboxQueuePosition) * state->nstrays);
 	}
 	return n;
 }
@@ -111,20 +111,20 @@ position_of(OutboxPullState *state, int32 version)
 
 /* Has a consumer that may claim such a row gone past it? */
 static bool
-is_behind(const OutboxPullState *state, const OutboxKey *key, int32 min_version)
+is_behind(const OutboxPullState *state, const OutboxQueuePosition *key, int32 min_version)
 {
 	for (int i = 0; i < OUTBOX_POSITIONS; i++)
 	{
 		const OutboxPosition *position = &state->positions[i];
 
-		if (position->used && position->version >= min_version && outbox_key_cmp(key, &position->key) < 0)
+		if (position->used && position->version >= min_version && outbox_position_cmp(key, &position->key) < 0)
 			return true;
 	}
 	return false;
 }
 
 void
-outbox_low_water_start(const OutboxPullRef *ref, int32 version, TimestampTz now,
+outbox_watermark_start(const OutboxPullRef *ref, int32 version, TimestampTz now,
 					   int max_strays, bool peek, OutboxClaimStart *start)
 {
 	OutboxPullState *state = ref->state;
@@ -150,10 +150,10 @@ outbox_low_water_start(const OutboxPullRef *ref, int32 version, TimestampTz now,
  * How far the position may rise: to reached, with strays made of what was
  * reported since start and lies below, or up to the lowest of several.
  */
-static OutboxKey
-heed_recent(OutboxPullState *state, const OutboxClaimStart *start, const OutboxKey *reached)
+static OutboxQueuePosition
+heed_recent(OutboxPullState *state, const OutboxClaimStart *start, const OutboxQueuePosition *reached)
 {
-	OutboxKey	limit = *reached;
+	OutboxQueuePosition limit = *reached;
 
 	if (state->nrecent - start->nrecent > OUTBOX_RECENT)
 		return beginning;
@@ -161,7 +161,7 @@ heed_recent(OutboxPullState *state, const OutboxClaimStart *start, const OutboxK
 	{
 		const OutboxReport *report = &state->recent[i % OUTBOX_RECENT];
 
-		if (outbox_key_cmp(&report->key, &limit) >= 0)
+		if (outbox_position_cmp(&report->key, &limit) >= 0)
 			continue;
 		if (report->several || state->nstrays == OUTBOX_STRAYS)
 			limit = report->key;
@@ -172,8 +172,8 @@ heed_recent(OutboxPullState *state, const OutboxClaimStart *start, const OutboxK
 }
 
 void
-outbox_low_water_finish(const OutboxPullRef *ref, int32 version,
-						const OutboxClaimStart *start, const OutboxKey *reached,
+outbox_watermark_finish(const OutboxPullRef *ref, int32 version,
+						const OutboxClaimStart *start, const OutboxQueuePosition *reached,
 						const OutboxUnresolved *unresolved, int nunresolved)
 {
 	OutboxPullState *state = ref->state;
@@ -185,12 +185,12 @@ outbox_low_water_finish(const OutboxPullRef *ref, int32 version,
 		OutboxPosition *position = position_of(state, version);
 
 		/* One that has gone back since the start did so for something that this claim may not have met. */
-		if (reached != NULL && outbox_key_cmp(&position->key, &start->from) >= 0 &&
-			outbox_key_cmp(reached, &position->key) > 0)
+		if (reached != NULL && outbox_position_cmp(&position->key, &start->from) >= 0 &&
+			outbox_position_cmp(reached, &position->key) > 0)
 		{
-			OutboxKey	limit = heed_recent(state, start, reached);
+			OutboxQueuePosition limit = heed_recent(state, start, reached);
 
-			if (outbox_key_cmp(&limit, &position->key) > 0)
+			if (outbox_position_cmp(&limit, &position->key) > 0)
 				position->key = limit;
 		}
 		/* Strays that find no room take the position back down, so they come after it. */
@@ -204,7 +204,7 @@ outbox_low_water_finish(const OutboxPullRef *ref, int32 version,
 }
 
 bool
-outbox_low_water_is_behind(const OutboxPullRef *ref, const OutboxKey *key, int32 min_version)
+outbox_watermark_is_behind(const OutboxPullRef *ref, const OutboxQueuePosition *key, int32 min_version)
 {
 	bool		behind;
 
@@ -220,7 +220,7 @@ outbox_low_water_is_behind(const OutboxPullRef *ref, const OutboxKey *key, int32
  */
 
 static void
-note_recent(OutboxPullState *state, const OutboxKey *key, const pg_uuid_t *id, bool several)
+note_recent(OutboxPullState *state, const OutboxQueuePosition *key, const pg_uuid_t *id, bool several)
 {
 	OutboxReport *report = &state->recent[state->nrecent % OUTBOX_RECENT];
 
@@ -243,7 +243,7 @@ lower_floors(OutboxPullState *state, const pg_uuid_t *id)
 }
 
 void
-outbox_low_water_report(const OutboxPullRef *ref, const OutboxKey *key)
+outbox_watermark_report(const OutboxPullRef *ref, const OutboxQueuePosition *key)
 {
 	OutboxPullState *state = ref->state;
 
@@ -257,7 +257,7 @@ outbox_low_water_report(const OutboxPullRef *ref, const OutboxKey *key)
 }
 
 void
-outbox_low_water_report_several(const OutboxPullRef *ref, const OutboxKey *lowest,
+outbox_watermark_report_several(const OutboxPullRef *ref, const OutboxQueuePosition *lowest,
 								const pg_uuid_t *lowest_id)
 {
 	OutboxPullState *state = ref->state;
@@ -271,10 +271,10 @@ outbox_low_water_report_several(const OutboxPullRef *ref, const OutboxKey *lowes
 }
 
 void
-outbox_low_water_revisit(const OutboxPullRef *ref, const pg_uuid_t *id)
+outbox_watermark_revisit(const OutboxPullRef *ref, const pg_uuid_t *id)
 {
 	OutboxPullState *state = ref->state;
-	OutboxKey	key = {DT_NOBEGIN, *id};
+	OutboxQueuePosition key = {DT_NOBEGIN, *id};
 
 	if (!outbox_pull_state_lock(ref))
 		return;
@@ -285,9 +285,9 @@ outbox_low_water_revisit(const OutboxPullRef *ref, const pg_uuid_t *id)
 }
 
 void
-outbox_low_water_reset(const OutboxPullRef *ref)
+outbox_watermark_reset(const OutboxPullRef *ref)
 {
-	outbox_low_water_report_several(ref, &beginning, &beginning.id);
+	outbox_watermark_report_several(ref, &beginning, &beginning.id);
 }
 
 /*

@@ -18,13 +18,13 @@
  *       key, whose settlement will be reported as a stray.
  *
  * How a claim keeps it:
- *   1. outbox_low_water_start() takes strays off, reads the position and
+ *   1. outbox_watermark_start() takes strays off, reads the position and
  *      remembers how many keys have been reported so far.
  *   2. Then, and not before, the claim takes its snapshot S.
  *   3. It looks at the strays and at the index from the position on.  Of
  *      each row it passes it either sees in S that it cannot be claimed,
  *      or it claims it (b), or it notes it as unresolved.
- *   4. outbox_low_water_finish() raises the position to where it got to,
+ *   4. outbox_watermark_finish() raises the position to where it got to,
  *      puts unresolved keys back as strays, and adds every key that was
  *      reported since step 1 and lies below.
  *
@@ -66,8 +66,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_LOW_WATER_H
-#define OUTBOX_LOW_WATER_H
+#ifndef OUTBOX_WATERMARK_H
+#define OUTBOX_WATERMARK_H
 
 #include "shared/pull_state.h"
 
@@ -77,16 +77,16 @@ typedef struct OutboxClaimStart
 	bool		tracked;		/* there is shared state: what follows was read from it */
 	uint32		incarnation;
 	uint64		nrecent;
-	OutboxKey	from;
+	OutboxQueuePosition from;
 	int			nstrays;
-	OutboxKey	strays[OUTBOX_STRAYS];
+	OutboxQueuePosition strays[OUTBOX_STRAYS];
 	bool		more_strays;	/* there were more than asked for */
 } OutboxClaimStart;
 
 /* A key to be put back, and who may claim its row. */
 typedef struct OutboxUnresolved
 {
-	OutboxKey	key;
+	OutboxQueuePosition key;
 	int32		min_version;
 } OutboxUnresolved;
 
@@ -97,29 +97,29 @@ typedef struct OutboxUnresolved
  * Step 1.  Takes up to max_strays off, the earliest first; with peek, only
  * copies them.  now is when the handler was last used.
  */
-extern void outbox_low_water_start(const OutboxPullRef *ref, int32 version, TimestampTz now,
+extern void outbox_watermark_start(const OutboxPullRef *ref, int32 version, TimestampTz now,
 								   int max_strays, bool peek, OutboxClaimStart *start);
 
 /* Step 4.  reached: everything below it has been dealt with; NULL: do not raise. */
-extern void outbox_low_water_finish(const OutboxPullRef *ref, int32 version,
-									const OutboxClaimStart *start, const OutboxKey *reached,
+extern void outbox_watermark_finish(const OutboxPullRef *ref, int32 version,
+									const OutboxClaimStart *start, const OutboxQueuePosition *reached,
 									const OutboxUnresolved *unresolved, int nunresolved);
 
 /* The highest position of the consumer versions that may claim such a row. */
-extern bool outbox_low_water_is_behind(const OutboxPullRef *ref, const OutboxKey *key, int32 min_version);
+extern bool outbox_watermark_is_behind(const OutboxPullRef *ref, const OutboxQueuePosition *key, int32 min_version);
 
 /* Report a delivery: it has committed, or its claim has been rolled back. */
-extern void outbox_low_water_report(const OutboxPullRef *ref, const OutboxKey *key);
+extern void outbox_watermark_report(const OutboxPullRef *ref, const OutboxQueuePosition *key);
 
 /* Report several at once by the lowest of their keys and the lowest of their ids. */
-extern void outbox_low_water_report_several(const OutboxPullRef *ref, const OutboxKey *lowest,
+extern void outbox_watermark_report_several(const OutboxPullRef *ref, const OutboxQueuePosition *lowest,
 											const pg_uuid_t *lowest_id);
 
 /* Report that a message left its place on an ordered handler: its key may have a new head. */
-extern void outbox_low_water_revisit(const OutboxPullRef *ref, const pg_uuid_t *id);
+extern void outbox_watermark_revisit(const OutboxPullRef *ref, const pg_uuid_t *id);
 
 /* Anything may have changed: claims begin at the beginning. */
-extern void outbox_low_water_reset(const OutboxPullRef *ref);
+extern void outbox_watermark_reset(const OutboxPullRef *ref);
 
 /* Claimants: transactions whose row locks mean that they have claimed.  False: no room, which is allowed. */
 extern bool outbox_claimant_add(const OutboxPullRef *ref, TransactionId xid);
@@ -135,4 +135,4 @@ extern bool outbox_key_floor_get(const OutboxPullRef *ref, const char *key, int 
 extern void outbox_key_floor_raise(const OutboxPullRef *ref, const OutboxClaimStart *start,
 								   const char *key, int len, const pg_uuid_t *id);
 
-#endif							/* OUTBOX_LOW_WATER_H */
+#endif							/* OUTBOX_WATERMARK_H */

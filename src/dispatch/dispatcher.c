@@ -146,25 +146,25 @@ reload_settings(void)
 static void
 empty_doorbell(TimestampTz now)
 {
-	static OutboxRing ring[OUTBOX_RING_SIZE];
+	static OutboxNotice notices[OUTBOX_MAX_NOTICES];
 	bool		overflow;
 	bool		rescan;
 	TimestampTz overflow_due;
-	int			n = outbox_doorbell_empty(database, ring, &overflow, &overflow_due, &rescan);
+	int			n = outbox_doorbell_empty(database, notices, &overflow, &overflow_due, &rescan);
 
 	for (int i = 0; i < n; i++)
 	{
-		OutboxLane *lane = outbox_lane_find(ring[i].handler_id);
+		OutboxLane *lane = outbox_lane_find(notices[i].handler_id);
 
-		if (ring[i].kind == OUTBOX_RING_HOOKED)
-			outbox_hook_ended(lane, ring[i].count);
+		if (notices[i].kind == OUTBOX_NOTICE_ON_SETTLED)
+			outbox_on_settle_ended(lane, notices[i].count);
 		else if (lane != NULL)
-			outbox_lane_ring(lane, &ring[i], now);
+			outbox_lane_ring(lane, &notices[i], now);
 	}
 	if (overflow)
 	{
-		outbox_lanes_rewind(overflow_due);
-		outbox_hook_distrust_counts();
+		outbox_lanes_reread(overflow_due);
+		outbox_on_settle_distrust_counts();
 	}
 	if (rescan)
 		outbox_rescan_request();
@@ -190,7 +190,7 @@ settlement_time(TimestampTz now)
 static bool
 settlement_is_due(TimestampTz now)
 {
-	return outbox_outcomes_next_held() <= now || outbox_lane_status_next() <= now || settlement_time(now) <= now;
+	return outbox_outcomes_next_locked() <= now || outbox_handler_status_next() <= now || settlement_time(now) <= now;
 }
 
 /*
@@ -273,7 +273,7 @@ fail_work(void)
 	outbox_slot_error(edata->message);
 	poison = outbox_fetch_abort();
 	outbox_settle_abort();
-	outbox_lane_status_abort();
+	outbox_handler_status_abort();
 	AbortCurrentTransaction();
 	FlushErrorState();
 	outbox_signals_block();
@@ -340,7 +340,7 @@ settle_and_read(bool settle, TimestampTz now)
 	begin_work_as_owner();
 	if (settle)
 	{
-		outbox_lane_status_write(now);
+		outbox_handler_status_write(now);
 		if (!outbox_settle(now))
 			locked = true;
 		PopActiveSnapshot();
@@ -365,7 +365,7 @@ settle_and_read(bool settle, TimestampTz now)
 	/* Nothing raises from here on. */
 	if (settle)
 	{
-		outbox_lane_status_finish();
+		outbox_handler_status_finish();
 		outbox_settle_finish(now);
 	}
 	outbox_fetch_finish();
@@ -393,14 +393,14 @@ do_maintenance(TimestampTz now)
 			if (done)
 			{
 				outbox_reload_finish();
-				outbox_hook_handlers_changed();
+				outbox_on_settle_handlers_changed();
 				note_state(now);
 			}
 		}
-		if (outbox_hook_recount_is_due(now) && outbox_reload_is_known() && !outbox_reload_is_gone())
+		if (outbox_on_settle_recount_is_due(now) && outbox_reload_is_known() && !outbox_reload_is_gone())
 		{
 			begin_work_as_owner();
-			outbox_hook_recount(now);
+			outbox_on_settle_recount(now);
 			commit_work();
 			succeed_work();
 		}
@@ -451,7 +451,7 @@ earlier(TimestampTz a, TimestampTz b)
 static long
 sleep_time(TimestampTz now)
 {
-	TimestampTz until = outbox_outcomes_next_held();
+	TimestampTz until = outbox_outcomes_next_locked();
 	long		curl = outbox_send_timeout();
 	long		ms;
 
@@ -463,10 +463,10 @@ sleep_time(TimestampTz now)
 			until = now;
 	}
 	until = earlier(until, outbox_reload_next(database));
-	until = earlier(until, outbox_hook_next());
+	until = earlier(until, outbox_on_settle_next());
 	until = earlier(until, outbox_settler_next());
 	until = earlier(until, settlement_time(now));
-	until = earlier(until, outbox_lane_status_next());
+	until = earlier(until, outbox_handler_status_next());
 	until = earlier(until, outbox_confirm_next());
 	if (work_paused_until > now && until != DT_NOEND)
 		until = Max(until, work_paused_until);
@@ -500,11 +500,11 @@ static void
 start_leaving(TimestampTz now)
 {
 	grace_ends = now + GRACE_US;
-	outbox_hook_leave();
+	outbox_on_settle_leave();
 	outbox_settler_leave();
 
-	if (outbox_slot_is_barred())
-		outbox_slot_leave(OUTBOX_DISPATCHER_BARRED, NULL);
+	if (outbox_slot_is_locked_out())
+		outbox_slot_leave(OUTBOX_DISPATCHER_LOCKED_OUT, NULL);
 	else if (outbox_reload_mismatch() != NULL)
 		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH, outbox_reload_mismatch());
 	else if (outbox_reload_is_gone())
@@ -534,14 +534,14 @@ note_state(TimestampTz now)
 {
 	bool		leave;
 
-	leave = ShutdownRequestPending || outbox_slot_is_barred() || outbox_reload_is_gone();
+	leave = ShutdownRequestPending || outbox_slot_is_locked_out() || outbox_reload_is_gone();
 	if (leave && grace_ends == 0)
 		start_leaving(now);
 
-	set_sending(outbox_enabled && grace_ends == 0 && outbox_reload_is_known() && !outbox_reload_is_held());
+	set_sending(outbox_enabled && grace_ends == 0 && outbox_reload_is_known() && !outbox_reload_is_copy());
 	if (grace_ends == 0 && outbox_reload_is_known())
 	{
-		if (outbox_reload_is_held())
+		if (outbox_reload_is_copy())
 			outbox_slot_state(OUTBOX_DISPATCHER_HELD, OUTBOX_HELD_MESSAGE);
 		else if (!outbox_enabled)
 			outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, NULL);
@@ -570,7 +570,7 @@ may_end(TimestampTz now)
 	if (now >= grace_ends || outbox_reload_is_gone())
 		return true;
 	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0 &&
-		outbox_hook_is_gone() && outbox_settler_is_gone();
+		outbox_on_settle_is_gone() && outbox_settler_is_gone();
 }
 
 static void
@@ -604,7 +604,7 @@ main_loop(void)
 		outbox_send_drive(now - begin > LONG_ABSENCE_US);
 
 		/* After the database work: what that has handed over may need another worker. */
-		outbox_hook_attend(now, outbox_reload_is_known() && !outbox_reload_is_held() && !outbox_reload_is_gone());
+		outbox_on_settle_attend(now, outbox_reload_is_known() && !outbox_reload_is_copy() && !outbox_reload_is_gone());
 		report_activity();
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		outbox_statistics_report(now, idle);
@@ -623,7 +623,7 @@ initialize(Oid dboid)
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	outbox_interrupts_init();
 
-	outbox_hook_init(database);
+	outbox_on_settle_init(database);
 	outbox_settler_init();
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	outbox_lanes_init(AllocSetContextCreate(TopMemoryContext, "outbox lanes", ALLOCSET_DEFAULT_SIZES));

@@ -61,7 +61,7 @@
 typedef struct SavedLane
 {
 	OutboxLane *lane;
-	OutboxKey	position;
+	OutboxQueuePosition position;
 	bool		more;
 	TimestampTz next_due;
 	int			nspans;
@@ -211,7 +211,7 @@ outbox_fetch_begin(void)
 		(reader.outstanding = outbox_index_open_if_free(reader.delivery, "delivery_outstanding", AccessShareLock)) == NULL ||
 		(reader.message = outbox_table_open_if_free("message", AccessShareLock)) == NULL ||
 		(reader.message_pkey = outbox_index_open_if_free(reader.message, "message_pkey", AccessShareLock)) == NULL ||
-		!outbox_probe_begin(reader.delivery, snapshot))
+		!outbox_key_scan_begin(reader.delivery, snapshot))
 	{
 		close_relations();
 		return false;
@@ -236,7 +236,7 @@ outbox_fetch_end(void)
 	ExecDropSingleTupleTableSlot(reader.slot);
 	index_endscan(reader.message_scan);
 	index_endscan(reader.scan);
-	outbox_probe_end();
+	outbox_key_scan_end();
 	close_relations();
 }
 
@@ -409,7 +409,7 @@ find_message(const pg_uuid_t *id)
 
 /* The delivery in slot, without its message, in the deliveries' context and in their table. */
 static OutboxDelivery *
-build_delivery(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot)
+build_delivery(OutboxLane *lane, const OutboxQueuePosition *key, TupleTableSlot *slot)
 {
 	OutboxDelivery *delivery = MemoryContextAllocZero(deliveries_context, sizeof(OutboxDelivery));
 	bool		isnull;
@@ -444,7 +444,7 @@ bury_without_message(OutboxDelivery *delivery)
 
 /* Both are kept until the transaction is over; then they are queued. */
 void
-outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot,
+outbox_fetch_take(OutboxLane *lane, const OutboxQueuePosition *key, TupleTableSlot *slot,
 				  struct OutboxOrderKey *order_key, OutboxReadBounds *bounds)
 {
 	OutboxDelivery *delivery = build_delivery(lane, key, slot);
@@ -469,9 +469,9 @@ outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot,
 
 /* A row that is due, in reader.slot, and not in memory. */
 static void
-see_row(OutboxLane *lane, const OutboxKey *key, OutboxReadBounds *bounds, TimestampTz now)
+see_row(OutboxLane *lane, const OutboxQueuePosition *key, OutboxReadBounds *bounds, TimestampTz now)
 {
-	if (lane->order != NULL && outbox_probe_row(lane, reader.slot, &key->id, bounds, now))
+	if (lane->order != NULL && outbox_key_scan_row(lane, reader.slot, &key->id, bounds, now))
 		return;
 	bounds->rows--;
 	outbox_fetch_take(lane, key, reader.slot, NULL, bounds);
@@ -482,17 +482,17 @@ see_row(OutboxLane *lane, const OutboxKey *key, OutboxReadBounds *bounds, Timest
  * at moves with the entries that were looked at.
  */
 static ReadEnd
-read_range(OutboxLane *lane, OutboxKey *at, bool *after, const OutboxKey *hi,
+read_range(OutboxLane *lane, OutboxQueuePosition *at, bool *after, const OutboxQueuePosition *hi,
 		   OutboxReadBounds *bounds, TimestampTz now, TimestampTz *future)
 {
 	outbox_outstanding_rescan(reader.scan, &reader.start, lane->handler_id, at, *after);
 	while (index_getnext_tid(reader.scan, ForwardScanDirection) != NULL)
 	{
 		OutboxDelivery *known;
-		OutboxKey	key;
+		OutboxQueuePosition key;
 
 		outbox_outstanding_key(reader.scan, &key);
-		if (hi != NULL && outbox_key_cmp(&key, hi) > 0)
+		if (hi != NULL && outbox_position_cmp(&key, hi) > 0)
 			return READ_DONE;
 		if (key.due_at > now)
 		{
@@ -628,7 +628,7 @@ outbox_fetch_lane(OutboxLane *lane, TimestampTz now)
 	save_lane(lane);
 	outbox_lane_adapt_read_ahead(lane, now);
 	set_bounds(lane, &bounds);
-	outbox_probe_wanted(lane, &bounds, now);
+	outbox_key_scan_wanted(lane, &bounds, now);
 	if (read_spans(lane, &bounds, now))
 		read_forward(lane, &bounds, now);
 }
@@ -647,7 +647,7 @@ outbox_fetch_successors(TimestampTz now)
 		if (lanes[i]->more)
 			continue;
 		set_bounds(lanes[i], &bounds);
-		outbox_probe_wanted(lanes[i], &bounds, now);
+		outbox_key_scan_wanted(lanes[i], &bounds, now);
 	}
 }
 
@@ -706,7 +706,7 @@ outbox_fetch_abort(void)
 		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched)));
 	reading = NULL;
 	flush_point = InvalidXLogRecPtr;
-	outbox_probe_abort();
+	outbox_key_scan_abort();
 	memset(&reader, 0, sizeof(reader));
 	return poison;
 }

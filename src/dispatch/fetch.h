@@ -47,7 +47,7 @@ extern void outbox_fetch_successors(TimestampTz now);
  * Take the visible row of a delivery that is due, with its message.  For the
  * dispatcher's readers; order_key is NULL for one that goes freely.
  */
-extern void outbox_fetch_take(OutboxLane *lane, const OutboxKey *key, TupleTableSlot *slot,
+extern void outbox_fetch_take(OutboxLane *lane, const OutboxQueuePosition *key, TupleTableSlot *slot,
 							  struct OutboxOrderKey *order_key, OutboxReadBounds *bounds);
 
 /* Close the tables.  To be called in the transaction, before it commits. */

@@ -4,7 +4,7 @@
  *		Hands outcomes over to the workers that run on_settle functions, and
  *		keeps those workers running.
  *
- * See hook.h.  Worker 0 runs while some handler has an on_settle function or
+ * See hand_over.h.  Worker 0 runs while some handler has an on_settle function or
  * something is handed over.  The spare is started when worker 0 has been
  * busy with one function for long and other handlers wait; it leaves by
  * itself.
@@ -46,16 +46,16 @@
 /* Counts that have not moved for so long are taken anew. */
 #define RECOUNT_US (10 * USECS_PER_SEC)
 
-typedef struct HookWorker
+typedef struct OnSettleWorker
 {
 	BackgroundWorkerHandle *handle; /* NULL: not running */
 	TimestampTz started;
 	TimestampTz next_start;
 	int64		delay;
-} HookWorker;
+} OnSettleWorker;
 
 static OutboxDatabase *database = NULL;
-static HookWorker workers[OUTBOX_HOOK_WORKERS];
+static OnSettleWorker workers[OUTBOX_ON_SETTLE_WORKERS];
 static bool wanted = false;		/* by a handler */
 static bool leaving = false;
 static bool out_of_workers = false;
@@ -67,18 +67,18 @@ static TimestampTz next_start = DT_NOEND;
 static void
 end_workers(int code, Datum arg)
 {
-	outbox_hook_terminate(database);
+	outbox_on_settle_terminate(database);
 }
 
 void
-outbox_hook_init(OutboxDatabase *db)
+outbox_on_settle_init(OutboxDatabase *db)
 {
 	database = db;
 	before_shmem_exit(end_workers, (Datum) 0);
 }
 
 static OutboxPlan insert_plan = {
-	.sql = "INSERT INTO outbox.hook (message_id, handler_id, attempt, finished_at, duration_us, due_at, state, streak, "
+	.sql = "INSERT INTO outbox.on_settle_queue (message_id, handler_id, attempt, finished_at, duration_us, due_at, state, streak, "
 	"http_status, code, error, response) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 	.nargs = 12,
 	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT2OID, INT2OID,
@@ -95,7 +95,7 @@ set_text(Datum *values, char *nulls, int n, const char *value)
 }
 
 void
-outbox_hook_hand_over(const OutboxDelivery *delivery)
+outbox_on_settle_hand_over(const OutboxDelivery *delivery)
 {
 	const OutboxVerdict *verdict = &delivery->verdict;
 	bool		retrying = (verdict->state == OUTBOX_RETRYING);
@@ -126,7 +126,7 @@ put_off_recount(TimestampTz now)
 }
 
 void
-outbox_hook_handed_over(OutboxLane *lane)
+outbox_on_settle_handed_over(OutboxLane *lane)
 {
 	lane->handed_over++;
 	handed_over++;
@@ -135,13 +135,13 @@ outbox_hook_handed_over(OutboxLane *lane)
 }
 
 void
-outbox_hook_notify(void)
+outbox_on_settle_notify(void)
 {
-	outbox_hook_wake(database);
+	outbox_on_settle_wake(database);
 }
 
 void
-outbox_hook_ended(OutboxLane *lane, int n)
+outbox_on_settle_ended(OutboxLane *lane, int n)
 {
 	handed_over = Max(0, handed_over - n);
 	if (recount_at != DT_NOBEGIN)
@@ -162,7 +162,7 @@ look_for_function(OutboxLane *lane, void *arg)
 }
 
 void
-outbox_hook_handlers_changed(void)
+outbox_on_settle_handlers_changed(void)
 {
 	bool		found = false;
 
@@ -171,25 +171,25 @@ outbox_hook_handlers_changed(void)
 		return;
 	wanted = found;
 	/* A single word that only this process writes: no need for the lock. */
-	database->hooks_wanted = wanted;
+	database->on_settle_wanted = wanted;
 	if (!wanted)
-		outbox_hook_wake(database);
+		outbox_on_settle_wake(database);
 }
 
 void
-outbox_hook_distrust_counts(void)
+outbox_on_settle_distrust_counts(void)
 {
 	recount_at = DT_NOBEGIN;
 }
 
 bool
-outbox_hook_recount_is_due(TimestampTz now)
+outbox_on_settle_recount_is_due(TimestampTz now)
 {
 	return recount_at <= now;
 }
 
 static OutboxPlan count_plan = {
-	.sql = "SELECT k.handler_id, pg_catalog.count(*)::pg_catalog.int4 FROM outbox.hook k "
+	.sql = "SELECT k.handler_id, pg_catalog.count(*)::pg_catalog.int4 FROM outbox.on_settle_queue k "
 	"WHERE EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) k.handler_id) GROUP BY k.handler_id",
 };
 
@@ -214,11 +214,11 @@ set_count(int32 handler_id, int n)
 }
 
 bool
-outbox_hook_recount(TimestampTz now)
+outbox_on_settle_recount(TimestampTz now)
 {
 	uint64		n;
 
-	if (!outbox_lock_if_free("hook", AccessShareLock) || !outbox_lock_if_free("handler", AccessShareLock))
+	if (!outbox_lock_if_free("on_settle_queue", AccessShareLock) || !outbox_lock_if_free("handler", AccessShareLock))
 	{
 		recount_at = now + USECS_PER_SEC;
 		return false;
@@ -237,16 +237,16 @@ outbox_hook_recount(TimestampTz now)
 	}
 	SPI_finish();
 	put_off_recount(now);
-	outbox_hook_wake(database);
+	outbox_on_settle_wake(database);
 	return true;
 }
 
 static void
 start(int number, TimestampTz now)
 {
-	HookWorker *worker = &workers[number];
+	OnSettleWorker *worker = &workers[number];
 
-	worker->handle = outbox_register_worker("outbox hook worker", OUTBOX_HOOK_MAIN, ObjectIdGetDatum(MyDatabaseId),
+	worker->handle = outbox_register_worker("outbox on_settle worker", OUTBOX_ON_SETTLE_MAIN, ObjectIdGetDatum(MyDatabaseId),
 											&number, sizeof(number));
 	if (worker->handle == NULL)
 	{
@@ -266,7 +266,7 @@ start(int number, TimestampTz now)
 
 /* A worker has ended: when may it be started again? */
 static void
-note_end(HookWorker *worker, bool failed, TimestampTz now)
+note_end(OnSettleWorker *worker, bool failed, TimestampTz now)
 {
 	pfree(worker->handle);
 	worker->handle = NULL;
@@ -279,12 +279,12 @@ note_end(HookWorker *worker, bool failed, TimestampTz now)
 
 /* Take the state of a worker over from shared memory and the postmaster. */
 static void
-look_at(int number, OutboxHookView *view, TimestampTz now)
+look_at(int number, OutboxOnSettleView *view, TimestampTz now)
 {
-	HookWorker *worker = &workers[number];
+	OnSettleWorker *worker = &workers[number];
 	pid_t		pid;
 
-	outbox_hook_view(database, number, view);
+	outbox_on_settle_view(database, number, view);
 	if (worker->handle != NULL && view->pid == 0 &&
 		GetBackgroundWorkerPid(worker->handle, &pid) == BGWH_STOPPED)
 		note_end(worker, view->failed, now);
@@ -292,11 +292,11 @@ look_at(int number, OutboxHookView *view, TimestampTz now)
 
 /* Do handlers wait that the first worker, busy with a slow function, does not serve? */
 static bool
-others_wait(const OutboxHookView *first, TimestampTz now)
+others_wait(const OutboxOnSettleView *first, TimestampTz now)
 {
 	OutboxLane *busy;
 
-	if (first->handler_id == 0 || now - first->since < OUTBOX_HOOK_SLOW_MS * 1000)
+	if (first->handler_id == 0 || now - first->since < OUTBOX_ON_SETTLE_SLOW_MS * 1000)
 		return false;
 	busy = outbox_lane_find(first->handler_id);
 	return handed_over > (busy ? busy->handed_over : 0);
@@ -305,7 +305,7 @@ others_wait(const OutboxHookView *first, TimestampTz now)
 static void
 start_if(int number, bool needed, TimestampTz now)
 {
-	HookWorker *worker = &workers[number];
+	OnSettleWorker *worker = &workers[number];
 
 	if (!needed || worker->handle != NULL)
 		return;
@@ -318,7 +318,7 @@ start_if(int number, bool needed, TimestampTz now)
 static void
 terminate_workers(void)
 {
-	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
 	{
 		if (workers[i].handle != NULL)
 			TerminateBackgroundWorker(workers[i].handle);
@@ -326,10 +326,10 @@ terminate_workers(void)
 }
 
 void
-outbox_hook_attend(TimestampTz now, bool allowed)
+outbox_on_settle_attend(TimestampTz now, bool allowed)
 {
-	OutboxHookView first;
-	OutboxHookView spare;
+	OutboxOnSettleView first;
+	OutboxOnSettleView spare;
 
 	next_start = DT_NOEND;
 	if (leaving)
@@ -348,22 +348,22 @@ outbox_hook_attend(TimestampTz now, bool allowed)
 }
 
 TimestampTz
-outbox_hook_next(void)
+outbox_on_settle_next(void)
 {
 	return Min(next_start, recount_at);
 }
 
 void
-outbox_hook_leave(void)
+outbox_on_settle_leave(void)
 {
 	leaving = true;
 	terminate_workers();
 }
 
 bool
-outbox_hook_is_gone(void)
+outbox_on_settle_is_gone(void)
 {
-	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
 	{
 		pid_t		pid;
 

@@ -3,7 +3,7 @@
  * handler_status.c
  *		What the dispatcher itself writes into outbox.handler_status.
  *
- * See lane_status.h.
+ * See handler_status.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -79,7 +79,7 @@ note(OutboxLane *lane)
 }
 
 void
-outbox_lane_status_changed(OutboxLane *lane)
+outbox_handler_status_changed(OutboxLane *lane)
 {
 	note(lane);
 }
@@ -95,7 +95,7 @@ outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason)
 }
 
 TimestampTz
-outbox_lane_status_next(void)
+outbox_handler_status_next(void)
 {
 	return dlist_is_empty(&dirty) ? DT_NOEND : retry_at;
 }
@@ -155,11 +155,11 @@ write_lane(OutboxLane *lane)
 }
 
 void
-outbox_lane_status_write(TimestampTz now)
+outbox_handler_status_write(TimestampTz now)
 {
 	dlist_mutable_iter iter;
 
-	if (outbox_lane_status_next() > now)
+	if (outbox_handler_status_next() > now)
 		return;
 	retry_at = now + HELD_RETRY_US;
 	if (!outbox_lock_if_free("handler_status", RowExclusiveLock) || !outbox_lock_if_free("handler", AccessShareLock))
@@ -179,7 +179,7 @@ outbox_lane_status_write(TimestampTz now)
 }
 
 void
-outbox_lane_status_finish(void)
+outbox_handler_status_finish(void)
 {
 	while (!dlist_is_empty(&written))
 	{
@@ -191,14 +191,14 @@ outbox_lane_status_finish(void)
 }
 
 void
-outbox_lane_status_abort(void)
+outbox_handler_status_abort(void)
 {
 	while (!dlist_is_empty(&written))
 		dlist_push_head(&dirty, dlist_pop_head_node(&written));
 }
 
 void
-outbox_lane_status_forget(OutboxLane *lane)
+outbox_handler_status_forget(OutboxLane *lane)
 {
 	if (lane->status_listed)
 		dlist_delete(&lane->status_link);

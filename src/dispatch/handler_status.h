@@ -9,29 +9,29 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_LANE_STATUS_H
-#define OUTBOX_LANE_STATUS_H
+#ifndef OUTBOX_HANDLER_STATUS_H
+#define OUTBOX_HANDLER_STATUS_H
 
 #include "dispatch/lane.h"
 
 /* The lane's breaker has changed. */
-extern void outbox_lane_status_changed(OutboxLane *lane);
+extern void outbox_handler_status_changed(OutboxLane *lane);
 
 /* Stop the lane at once and pause its handler: by is "receiver" or "breaker". */
 extern void outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason);
 
 /* When something is to be written: DT_NOEND for nothing, DT_NOBEGIN for now. */
-extern TimestampTz outbox_lane_status_next(void);
+extern TimestampTz outbox_handler_status_next(void);
 
 /*
  * Write what is due, in a transaction; then say whether that has committed.
  * Never waits: what somebody else holds stays due a little later.
  */
-extern void outbox_lane_status_write(TimestampTz now);
-extern void outbox_lane_status_finish(void);
-extern void outbox_lane_status_abort(void);
+extern void outbox_handler_status_write(TimestampTz now);
+extern void outbox_handler_status_finish(void);
+extern void outbox_handler_status_abort(void);
 
 /* The lane is about to be freed. */
-extern void outbox_lane_status_forget(OutboxLane *lane);
+extern void outbox_handler_status_forget(OutboxLane *lane);
 
-#endif							/* OUTBOX_LANE_STATUS_H */
+#endif							/* OUTBOX_HANDLER_STATUS_H */

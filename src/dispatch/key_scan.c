@@ -3,9 +3,9 @@
  * key_scan.c
  *		Looks up what may go next of a message key, on ordered lanes.
  *
- * See probe.h.  The rows of a key are walked in the index delivery_keyed, by
+ * See key_scan.h.  The rows of a key are walked in the index delivery_keyed, by
  * id, from the key's floor or from the last member on: entries of settled
- * rows that vacuum has not removed are stepped over once, not at every probe.
+ * rows that vacuum has not removed are stepped over once, not at every key scan.
  * A walk is bounded by the entries it looks at and goes on where it stopped.
  *
  *-------------------------------------------------------------------------
@@ -36,7 +36,7 @@
 #define PASSING_COST 4
 
 /* What is open while a transaction reads. */
-typedef struct Prober
+typedef struct KeyScan
 {
 	Relation	keyed;
 	Relation	blocking;
@@ -45,10 +45,10 @@ typedef struct Prober
 	TupleTableSlot *slot;
 	text	   *key;			/* what keyed_scan looks for */
 	pg_uuid_t	start;			/* and from where */
-} Prober;
+} KeyScan;
 
-static Prober prober;
-static OutboxOrderKey *probed = NULL;	/* the key that is being probed */
+static KeyScan key_scan;
+static OutboxOrderKey *scanned_key = NULL;	/* the key that is being scanned */
 static AttrNumber key_column;
 static AttrNumber due_column;
 static AttrNumber id_column;
@@ -64,15 +64,15 @@ find_column(Relation delivery, const char *name)
 }
 
 bool
-outbox_probe_begin(Relation delivery, Snapshot snapshot)
+outbox_key_scan_begin(Relation delivery, Snapshot snapshot)
 {
-	memset(&prober, 0, sizeof(prober));
+	memset(&key_scan, 0, sizeof(key_scan));
 	if (!outbox_order_exists())
 		return true;
-	if ((prober.keyed = outbox_index_open_if_free(delivery, "delivery_keyed", AccessShareLock)) == NULL ||
-		(prober.blocking = outbox_index_open_if_free(delivery, "delivery_blocking", AccessShareLock)) == NULL)
+	if ((key_scan.keyed = outbox_index_open_if_free(delivery, "delivery_keyed", AccessShareLock)) == NULL ||
+		(key_scan.blocking = outbox_index_open_if_free(delivery, "delivery_blocking", AccessShareLock)) == NULL)
 	{
-		outbox_probe_end();
+		outbox_key_scan_end();
 		return false;
 	}
 	if (key_column == 0)
@@ -81,39 +81,39 @@ outbox_probe_begin(Relation delivery, Snapshot snapshot)
 		due_column = find_column(delivery, "due_at");
 		id_column = find_column(delivery, "message_id");
 	}
-	prober.keyed_scan = outbox_index_beginscan(delivery, prober.keyed, snapshot, 3);
+	key_scan.keyed_scan = outbox_index_beginscan(delivery, key_scan.keyed, snapshot, 3);
 	/* The id of an entry is needed even where its row is dead. */
-	prober.keyed_scan->xs_want_itup = true;
-	prober.blocking_scan = outbox_index_beginscan(delivery, prober.blocking, snapshot, 3);
-	prober.slot = table_slot_create(delivery, NULL);
+	key_scan.keyed_scan->xs_want_itup = true;
+	key_scan.blocking_scan = outbox_index_beginscan(delivery, key_scan.blocking, snapshot, 3);
+	key_scan.slot = table_slot_create(delivery, NULL);
 	return true;
 }
 
 void
-outbox_probe_end(void)
+outbox_key_scan_end(void)
 {
-	if (prober.slot)
-		ExecDropSingleTupleTableSlot(prober.slot);
-	if (prober.blocking_scan)
-		index_endscan(prober.blocking_scan);
-	if (prober.keyed_scan)
-		index_endscan(prober.keyed_scan);
-	if (prober.blocking)
-		relation_close(prober.blocking, NoLock);
-	if (prober.keyed)
-		relation_close(prober.keyed, NoLock);
-	memset(&prober, 0, sizeof(prober));
+	if (key_scan.slot)
+		ExecDropSingleTupleTableSlot(key_scan.slot);
+	if (key_scan.blocking_scan)
+		index_endscan(key_scan.blocking_scan);
+	if (key_scan.keyed_scan)
+		index_endscan(key_scan.keyed_scan);
+	if (key_scan.blocking)
+		relation_close(key_scan.blocking, NoLock);
+	if (key_scan.keyed)
+		relation_close(key_scan.keyed, NoLock);
+	memset(&key_scan, 0, sizeof(key_scan));
 }
 
 void
-outbox_probe_abort(void)
+outbox_key_scan_abort(void)
 {
-	memset(&prober, 0, sizeof(prober));
-	if (probed == NULL)
+	memset(&key_scan, 0, sizeof(key_scan));
+	if (scanned_key == NULL)
 		return;
-	outbox_order_want(probed);
-	outbox_order_end_probe(probed);
-	probed = NULL;
+	outbox_order_want(scanned_key);
+	outbox_order_end_key_scan(scanned_key);
+	scanned_key = NULL;
 }
 
 static pg_uuid_t
@@ -121,7 +121,7 @@ slot_id(void)
 {
 	bool		isnull;
 
-	return *DatumGetUUIDP(slot_getattr(prober.slot, id_column, &isnull));
+	return *DatumGetUUIDP(slot_getattr(key_scan.slot, id_column, &isnull));
 }
 
 static TimestampTz
@@ -129,7 +129,7 @@ slot_due_at(void)
 {
 	bool		isnull;
 
-	return DatumGetTimestampTz(slot_getattr(prober.slot, due_column, &isnull));
+	return DatumGetTimestampTz(slot_getattr(key_scan.slot, due_column, &isnull));
 }
 
 /* The conditions handler_id = $1 AND key = $2. */
@@ -138,7 +138,7 @@ init_key(ScanKey scankey, Relation index, int32 handler_id)
 {
 	ScanKeyInit(&scankey[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
 	ScanKeyEntryInitialize(&scankey[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
-						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(prober.key));
+						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(key_scan.key));
 }
 
 /* Start walking the key's rows that are or were outstanding.  False if that is not from its floor on. */
@@ -146,14 +146,14 @@ static bool
 start_walk(int32 handler_id, OutboxOrderKey *key)
 {
 	ScanKeyData keys[3];
-	bool		from_floor = outbox_order_start(key, &prober.start);
+	bool		from_floor = outbox_order_start(key, &key_scan.start);
 
-	if (prober.key)
-		pfree(prober.key);
-	prober.key = cstring_to_text(key->key);
-	init_key(keys, prober.keyed, handler_id);
-	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&prober.start));
-	index_rescan(prober.keyed_scan, keys, 3, NULL, 0);
+	if (key_scan.key)
+		pfree(key_scan.key);
+	key_scan.key = cstring_to_text(key->key);
+	init_key(keys, key_scan.keyed, handler_id);
+	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&key_scan.start));
+	index_rescan(key_scan.keyed_scan, keys, 3, NULL, 0);
 	return from_floor;
 }
 
@@ -162,7 +162,7 @@ entry_id(void)
 {
 	bool		isnull;
 
-	return *DatumGetUUIDP(index_getattr(prober.keyed_scan->xs_itup, 3, prober.keyed_scan->xs_itupdesc, &isnull));
+	return *DatumGetUUIDP(index_getattr(key_scan.keyed_scan->xs_itup, 3, key_scan.keyed_scan->xs_itupdesc, &isnull));
 }
 
 /* The dead letter of the key with the smallest id, where those block. */
@@ -173,10 +173,10 @@ find_dead(const OutboxLane *lane, pg_uuid_t *id)
 
 	if (!lane->handler->block_on_dead)
 		return false;
-	init_key(keys, prober.blocking, lane->handler_id);
+	init_key(keys, key_scan.blocking, lane->handler_id);
 	ScanKeyInit(&keys[2], 3, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(OUTBOX_DEAD));
-	index_rescan(prober.blocking_scan, keys, 3, NULL, 0);
-	if (!index_getnext_slot(prober.blocking_scan, ForwardScanDirection, prober.slot))
+	index_rescan(key_scan.blocking_scan, keys, 3, NULL, 0);
+	if (!index_getnext_slot(key_scan.blocking_scan, ForwardScanDirection, key_scan.slot))
 		return false;
 	*id = slot_id();
 	return true;
@@ -198,7 +198,7 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 	  OutboxReadBounds *bounds, TimestampTz now)
 {
 	const OutboxDelivery *delivery = outbox_delivery_find(id, lane->handler_id);
-	OutboxKey	row = {slot_due_at(), *id};
+	OutboxQueuePosition row = {slot_due_at(), *id};
 	bool		goes_first = key->count[OUTBOX_ORDER_READ] + key->count[OUTBOX_ORDER_WAITING] + key->count[OUTBOX_ORDER_OUT] == 0;
 
 	if (delivery != NULL && is_under_way(delivery))
@@ -223,7 +223,7 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 	if (goes_first)
 		bounds->rows--;
 	(*room)--;
-	outbox_fetch_take(lane, &row, prober.slot, key, bounds);
+	outbox_fetch_take(lane, &row, key_scan.slot, key, bounds);
 	return true;
 }
 
@@ -242,7 +242,7 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 	}
 	found = !start_walk(lane->handler_id, key);
 	dead = find_dead(lane, &dead_id);
-	while (index_getnext_tid(prober.keyed_scan, ForwardScanDirection) != NULL)
+	while (index_getnext_tid(key_scan.keyed_scan, ForwardScanDirection) != NULL)
 	{
 		pg_uuid_t	id = entry_id();
 
@@ -254,7 +254,7 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 			outbox_order_block(key, &dead_id, DT_NOEND);
 			return;
 		}
-		if (index_fetch_heap(prober.keyed_scan, prober.slot))
+		if (index_fetch_heap(key_scan.keyed_scan, key_scan.slot))
 		{
 			found = true;
 			if (!visit(lane, key, &id, &room, bounds, now))
@@ -262,7 +262,7 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 		}
 		else
 		{
-			key->probe_entries++;
+			key->scan_entries++;
 			if (found || bounds->entries > 0)
 				continue;
 			outbox_order_want(key);
@@ -273,17 +273,17 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 }
 
 static void
-probe(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampTz now)
+scan_key(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampTz now)
 {
-	outbox_order_begin_probe(key);
-	probed = key;
+	outbox_order_begin_key_scan(key);
+	scanned_key = key;
 	walk(lane, key, bounds, now);
-	probed = NULL;
-	outbox_order_end_probe(key);
+	scanned_key = NULL;
+	outbox_order_end_key_scan(key);
 }
 
 bool
-outbox_probe_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
+outbox_key_scan_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
 				 OutboxReadBounds *bounds, TimestampTz now)
 {
 	bool		isnull;
@@ -299,12 +299,12 @@ outbox_probe_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
 	if (key == NULL)
 		bounds->entries -= PASSING_COST - 1;
 	else
-		probe(lane, key, bounds, now);
+		scan_key(lane, key, bounds, now);
 	return true;
 }
 
 void
-outbox_probe_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
+outbox_key_scan_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 {
 	OutboxOrderKey *key;
 	/* Keys that are under way leave half of the room to others. */
@@ -312,5 +312,5 @@ outbox_probe_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 
 	while (bounds->rows > reserved && bounds->bytes > 0 && bounds->entries > 0 &&
 		   (key = outbox_order_next_wanted(lane->order)) != NULL)
-		probe(lane, key, bounds, now);
+		scan_key(lane, key, bounds, now);
 }

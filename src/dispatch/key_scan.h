@@ -10,8 +10,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_PROBE_H
-#define OUTBOX_PROBE_H
+#ifndef OUTBOX_KEY_SCAN_H
+#define OUTBOX_KEY_SCAN_H
 
 #include "executor/tuptable.h"
 #include "utils/relcache.h"
@@ -20,20 +20,20 @@
 #include "dispatch/fetch.h"
 
 /* Open the indexes, if any lane is ordered.  False if somebody holds a lock that conflicts. */
-extern bool outbox_probe_begin(Relation delivery, Snapshot snapshot);
-extern void outbox_probe_end(void);
+extern bool outbox_key_scan_begin(Relation delivery, Snapshot snapshot);
+extern void outbox_key_scan_end(void);
 
 /* The transaction has failed: nothing is open any more. */
-extern void outbox_probe_abort(void);
+extern void outbox_key_scan_abort(void);
 
 /*
  * A due row of an ordered lane, in slot, that is not in memory.  False if it
- * has no key and goes freely.  Otherwise it is passed by, or its key probed.
+ * has no key and goes freely.  Otherwise it is passed by, or its key scanned.
  */
-extern bool outbox_probe_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
+extern bool outbox_key_scan_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
 							 OutboxReadBounds *bounds, TimestampTz now);
 
-/* Probe the lane's keys that are wanted, as far as the bounds go. */
-extern void outbox_probe_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now);
+/* Scan the lane's keys that are wanted, as far as the bounds go. */
+extern void outbox_key_scan_wanted(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now);
 
-#endif							/* OUTBOX_PROBE_H */
+#endif							/* OUTBOX_KEY_SCAN_H */

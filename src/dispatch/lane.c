@@ -148,7 +148,7 @@ outbox_lane_free(OutboxLane *lane)
 	outbox_lane_forget_queued(lane, NULL, NULL);
 	outbox_order_free(lane);
 	stop_timer(lane);
-	outbox_lane_status_forget(lane);
+	outbox_handler_status_forget(lane);
 	unlist(lane);
 	hash_search(lanes, &lane->handler_id, HASH_REMOVE, NULL);
 	pfree(lane);
@@ -172,7 +172,7 @@ outbox_lanes_each(void (*fn) (OutboxLane *lane, void *arg), void *arg)
  * that are in memory or settled are passed over.
  */
 static void
-add_span(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi, bool rescan)
+add_span(OutboxLane *lane, const OutboxQueuePosition *lo, const OutboxQueuePosition *hi, bool rescan)
 {
 	OutboxSpan *span;
 
@@ -182,39 +182,39 @@ add_span(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi, bool rescan
 		return;
 	}
 	span = &lane->spans[OUTBOX_MAX_SPANS - 1];
-	if (outbox_key_cmp(lo, &span->at) < 0)
+	if (outbox_position_cmp(lo, &span->at) < 0)
 	{
 		span->at = *lo;
 		span->after = false;
 	}
-	if (outbox_key_cmp(hi, &span->hi) > 0)
+	if (outbox_position_cmp(hi, &span->hi) > 0)
 		span->hi = *hi;
 	span->rescan = span->rescan && rescan;
 	span->not_before = DT_NOBEGIN;
 }
 
 void
-outbox_lane_ring(OutboxLane *lane, const OutboxRing *ring, TimestampTz now)
+outbox_lane_ring(OutboxLane *lane, const OutboxNotice *notice, TimestampTz now)
 {
-	if (ring->kind == OUTBOX_RING_REREAD)
+	if (notice->kind == OUTBOX_NOTICE_REREAD)
 	{
-		outbox_lane_forget_queued(lane, &ring->lo, &ring->hi);
+		outbox_lane_forget_queued(lane, &notice->lo, &notice->hi);
 		if (lane->order)
-			outbox_order_changed(lane->order, ring);
+			outbox_order_changed(lane->order, notice);
 	}
 
-	if (outbox_key_cmp(&ring->hi, &lane->position) > 0)
+	if (outbox_position_cmp(&notice->hi, &lane->position) > 0)
 	{
-		if (ring->lo.due_at <= now)
+		if (notice->lo.due_at <= now)
 			lane->more = true;
 		else
-			lane->next_due = Min(lane->next_due, ring->lo.due_at);
+			lane->next_due = Min(lane->next_due, notice->lo.due_at);
 	}
-	if (outbox_key_cmp(&ring->lo, &lane->position) <= 0)
+	if (outbox_position_cmp(&notice->lo, &lane->position) <= 0)
 	{
-		const OutboxKey *hi = outbox_key_cmp(&ring->hi, &lane->position) < 0 ? &ring->hi : &lane->position;
+		const OutboxQueuePosition *hi = outbox_position_cmp(&notice->hi, &lane->position) < 0 ? &notice->hi : &lane->position;
 
-		add_span(lane, &ring->lo, hi, false);
+		add_span(lane, &notice->lo, hi, false);
 	}
 	outbox_lane_ready(lane);
 }
@@ -222,19 +222,19 @@ outbox_lane_ring(OutboxLane *lane, const OutboxRing *ring, TimestampTz now)
 void
 outbox_lane_expect(OutboxLane *lane, TimestampTz due_at, const pg_uuid_t *id, TimestampTz now)
 {
-	OutboxKey	key = {due_at, *id};
-	OutboxRing	ring = {lane->handler_id, OUTBOX_RING_DUE, key, key};
+	OutboxQueuePosition key = {due_at, *id};
+	OutboxNotice notice = {lane->handler_id, OUTBOX_NOTICE_DUE, key, key};
 
-	outbox_lane_ring(lane, &ring, now);
+	outbox_lane_ring(lane, &notice, now);
 }
 
 void
-outbox_lane_rewind(OutboxLane *lane, TimestampTz from)
+outbox_lane_reread(OutboxLane *lane, TimestampTz from)
 {
-	OutboxKey	lo = {from};
+	OutboxQueuePosition lo = {from};
 
 	lane->more = true;
-	if (outbox_key_cmp(&lo, &lane->position) <= 0)
+	if (outbox_position_cmp(&lo, &lane->position) <= 0)
 		add_span(lane, &lo, &lane->position, false);
 	outbox_lane_ready(lane);
 }
@@ -242,23 +242,23 @@ outbox_lane_rewind(OutboxLane *lane, TimestampTz from)
 static void
 rewind_one(OutboxLane *lane, void *arg)
 {
-	OutboxKey	lo = {*(TimestampTz *) arg};
-	OutboxKey	hi = {DT_NOEND};
-	OutboxRing	ring = {lane->handler_id, OUTBOX_RING_REREAD, lo, hi};
+	OutboxQueuePosition lo = {*(TimestampTz *) arg};
+	OutboxQueuePosition hi = {DT_NOEND};
+	OutboxNotice notice = {lane->handler_id, OUTBOX_NOTICE_REREAD, lo, hi};
 
 	/* It may be that copies in memory are stale. */
 	outbox_lane_forget_queued(lane, &lo, &hi);
-	outbox_lane_rewind(lane, lo.due_at);
+	outbox_lane_reread(lane, lo.due_at);
 	if (lane->order)
 	{
 		/* What was lost may have been that the head of a key has gone. */
-		outbox_order_changed(lane->order, &ring);
+		outbox_order_changed(lane->order, &notice);
 		outbox_lane_rescan(lane);
 	}
 }
 
 void
-outbox_lanes_rewind(TimestampTz from)
+outbox_lanes_reread(TimestampTz from)
 {
 	outbox_lanes_each(rewind_one, &from);
 }
@@ -266,7 +266,7 @@ outbox_lanes_rewind(TimestampTz from)
 void
 outbox_lane_rescan(OutboxLane *lane)
 {
-	OutboxKey	lo = {DT_NOBEGIN};
+	OutboxQueuePosition lo = {DT_NOBEGIN};
 
 	if (lane->order)
 		outbox_order_forget_blocked(lane->order);
@@ -278,7 +278,7 @@ outbox_lane_rescan(OutboxLane *lane)
 			return;
 	}
 	lane->more = true;
-	if (outbox_key_cmp(&lo, &lane->position) < 0)
+	if (outbox_position_cmp(&lo, &lane->position) < 0)
 		add_span(lane, &lo, &lane->position, true);
 }
 
@@ -559,7 +559,7 @@ outbox_lane_enqueue(OutboxLane *lane, OutboxDelivery *delivery)
 }
 
 void
-outbox_lane_requeue(OutboxLane *lane, OutboxDelivery *delivery)
+outbox_lane_put_back(OutboxLane *lane, OutboxDelivery *delivery)
 {
 	if (outbox_order_taken_back(delivery))
 		return;
@@ -589,16 +589,16 @@ outbox_lane_dequeue(OutboxLane *lane)
 }
 
 void
-outbox_lane_forget_queued(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi)
+outbox_lane_forget_queued(OutboxLane *lane, const OutboxQueuePosition *lo, const OutboxQueuePosition *hi)
 {
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &lane->queue)
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
-		OutboxKey	key = {delivery->due_at, delivery->id};
+		OutboxQueuePosition key = {delivery->due_at, delivery->id};
 
-		if (lo != NULL && (outbox_key_cmp(&key, lo) < 0 || outbox_key_cmp(&key, hi) > 0))
+		if (lo != NULL && (outbox_position_cmp(&key, lo) < 0 || outbox_position_cmp(&key, hi) > 0))
 			continue;
 		outbox_lane_unqueue(lane, delivery);
 		outbox_delivery_free(delivery);

@@ -81,7 +81,7 @@ typedef struct OutboxDelivery
 	TimestampTz finished_at;
 	TimestampTz next_due_at;	/* when RETRYING */
 	bool		attempted;		/* a request went out, so an attempt is spent */
-	bool		has_hook;		/* an on_settle function takes part in its settlement: hand it over */
+	bool		has_on_settle;		/* an on_settle function takes part in its settlement: hand it over */
 	char	   *response;		/* for that function; NULL: none */
 	bool		is_plain;		/* while it waits for settlement: it can go to the settler */
 	bool		settle_here;	/* the settler could not settle it */
@@ -95,15 +95,15 @@ typedef struct OutboxDelivery
 	dlist_node	order_link;
 	OutboxOrderState order_state;
 	OutboxOrderState order_before;	/* the state before it was SETTLED */
-	bool		order_held;		/* those behind it wait until it is settled: somebody holds or has changed its row */
+	bool		pinned;		/* those behind it wait until it is settled: somebody holds or has changed its row */
 } OutboxDelivery;
 
 /* Keys to be read exactly, behind the lane's position. */
 typedef struct OutboxSpan
 {
-	OutboxKey	at;				/* where reading goes on */
+	OutboxQueuePosition at;				/* where reading goes on */
 	bool		after;			/* at itself has been read */
-	OutboxKey	hi;				/* the last key, included */
+	OutboxQueuePosition hi;				/* the last key, included */
 	bool		rescan;			/* nobody rang for it: read it in small slices */
 	TimestampTz not_before;		/* after the clock stepped back, at can be in the future */
 } OutboxSpan;
@@ -117,7 +117,7 @@ typedef struct OutboxLane
 	OutboxOrder *order;			/* NULL: deliveries go freely */
 
 	/* the position, and what is known to lie ahead of it */
-	OutboxKey	position;
+	OutboxQueuePosition position;
 	bool		more;			/* rows ahead may be due */
 	TimestampTz next_due;		/* earliest key ahead that is known to be in the future */
 	OutboxSpan	spans[OUTBOX_MAX_SPANS];
@@ -130,7 +130,7 @@ typedef struct OutboxLane
 	size_t		queued_bytes;
 	int			in_flight;		/* requests out */
 	int			unsettled;		/* answered, not settled */
-	int			handed_over;	/* of these, with the hook workers */
+	int			handed_over;	/* of these, with the on_settle workers */
 
 	/* how far to read ahead */
 	int			target;
@@ -142,7 +142,7 @@ typedef struct OutboxLane
 	OutboxBreaker breaker;
 	OutboxRateLimit rate;
 
-	/* what is to be written into handler_status (lane_status.c) */
+	/* what is to be written into handler_status (handler_status.c) */
 	bool		status_listed;
 	dlist_node	status_link;
 	char		pause_by[16];	/* "": nobody asked for a pause */
@@ -170,17 +170,17 @@ extern void outbox_lane_order(OutboxLane *lane);
 extern void outbox_lanes_each(void (*fn) (OutboxLane *lane, void *arg), void *arg);
 
 /* A ring of the doorbell for this lane: note what is ahead and what lies behind. */
-extern void outbox_lane_ring(OutboxLane *lane, const OutboxRing *ring, TimestampTz now);
+extern void outbox_lane_ring(OutboxLane *lane, const OutboxNotice *notice, TimestampTz now);
 
 /* One key is (or will be) due: the dispatcher's own knowledge, such as a retry. */
 extern void outbox_lane_expect(OutboxLane *lane, TimestampTz due_at, const pg_uuid_t *id, TimestampTz now);
 
 /* Read everything outstanding once more: from the start (resume) or in slices (rescan). */
-extern void outbox_lane_rewind(OutboxLane *lane, TimestampTz from);
+extern void outbox_lane_reread(OutboxLane *lane, TimestampTz from);
 extern void outbox_lane_rescan(OutboxLane *lane);
 
 /* Strokes for keys from this due time on did not fit into the doorbell: every lane reads them again. */
-extern void outbox_lanes_rewind(TimestampTz from);
+extern void outbox_lanes_reread(TimestampTz from);
 
 /* True if reading could bring rows to send now. */
 extern bool outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now);
@@ -227,12 +227,12 @@ extern void outbox_lane_enqueue(OutboxLane *lane, OutboxDelivery *delivery);
 extern OutboxDelivery *outbox_lane_dequeue(OutboxLane *lane);
 
 /* Put a delivery that could not be sent back to the front. */
-extern void outbox_lane_requeue(OutboxLane *lane, OutboxDelivery *delivery);
+extern void outbox_lane_put_back(OutboxLane *lane, OutboxDelivery *delivery);
 
 /* Take a certain one out of the queue. */
 extern void outbox_lane_unqueue(OutboxLane *lane, OutboxDelivery *delivery);
 
 /* Forget the unsent copies of a lane in [lo, hi]; with lo NULL, all of them. */
-extern void outbox_lane_forget_queued(OutboxLane *lane, const OutboxKey *lo, const OutboxKey *hi);
+extern void outbox_lane_forget_queued(OutboxLane *lane, const OutboxQueuePosition *lo, const OutboxQueuePosition *hi);
 
 #endif							/* OUTBOX_LANE_H */

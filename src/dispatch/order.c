@@ -30,7 +30,7 @@
 /* Of a key, so many may have been answered and not settled. */
 #define MAX_UNSETTLED_OF_KEY 512
 
-/* Index entries a probe steps over before its key's floor is worth remembering. */
+/* Index entries a key scan steps over before its key's floor is worth remembering. */
 #define FLOOR_WORTH 32
 
 typedef struct KeyEntry
@@ -161,9 +161,9 @@ remember(OutboxOrderKey *key)
 static void
 tidy(OutboxOrderKey *key)
 {
-	if (key->probing || key->wanted || !dlist_is_empty(&key->members))
+	if (key->being_scanned || key->wanted || !dlist_is_empty(&key->members))
 		return;
-	if (key->blocked || key->probe_entries > FLOOR_WORTH)
+	if (key->blocked || key->scan_entries > FLOOR_WORTH)
 		remember(key);
 	else
 		forget_key(key);
@@ -334,7 +334,7 @@ static bool
 may_release(const OutboxOrderKey *key)
 {
 	return key->count[OUTBOX_ORDER_OUT] == 0 && key->count[OUTBOX_ORDER_FAILED] == 0 &&
-		key->nheld == 0 && key->count[OUTBOX_ORDER_OK] < Max(MAX_UNSETTLED_OF_KEY, 2 * read_ahead(key));
+		key->npinned == 0 && key->count[OUTBOX_ORDER_OK] < Max(MAX_UNSETTLED_OF_KEY, 2 * read_ahead(key));
 }
 
 /* Let the first one that waits go out, if it may. */
@@ -362,7 +362,7 @@ outbox_order_meet(OutboxOrder *order, const char *text, const pg_uuid_t *id, Tim
 	OutboxOrderKey *key = find_or_make(order, text);
 	OutboxDelivery *last;
 
-	/* Whatever becomes of it now, a later probe must not start behind it. */
+	/* Whatever becomes of it now, a later key scan must not start behind it. */
 	if (id_cmp(id, &key->floor) < 0)
 		lower_floor(key, id);
 	if (key->remembered && key->blocked && now < key->blocked_until && id_cmp(id, &key->head) > 0)
@@ -415,14 +415,14 @@ outbox_order_lanes(OutboxLane **lanes, int max)
 }
 
 void
-outbox_order_begin_probe(OutboxOrderKey *key)
+outbox_order_begin_key_scan(OutboxOrderKey *key)
 {
 	unremember(key);
 	unwant(key);
-	key->probing = true;
+	key->being_scanned = true;
 	key->blocked = false;
 	key->more = false;
-	key->probe_entries = 0;
+	key->scan_entries = 0;
 }
 
 bool
@@ -445,9 +445,9 @@ outbox_order_start(OutboxOrderKey *key, pg_uuid_t *id)
 }
 
 void
-outbox_order_end_probe(OutboxOrderKey *key)
+outbox_order_end_key_scan(OutboxOrderKey *key)
 {
-	key->probing = false;
+	key->being_scanned = false;
 	tidy(key);
 }
 
@@ -513,7 +513,7 @@ outbox_order_follower(OutboxDelivery *delivery)
 		return NULL;
 	next = member(dlist_next_node(&key->members, &delivery->order_link));
 	/* One that has failed before goes alone: those behind it would spend attempts on its account. */
-	if (next->order_state != OUTBOX_ORDER_WAITING || key->nheld > 0 || delivery->attempts > delivery->budget_from)
+	if (next->order_state != OUTBOX_ORDER_WAITING || key->npinned > 0 || delivery->attempts > delivery->budget_from)
 		return NULL;
 	set_state(next, OUTBOX_ORDER_OUT);
 	return next;
@@ -588,7 +588,7 @@ outbox_order_answered(OutboxDelivery *delivery)
 		return true;
 	if (is_behind_failure(delivery))
 		return false;
-	if (delivery->verdict.state != OUTBOX_DELIVERED || delivery->has_hook)
+	if (delivery->verdict.state != OUTBOX_DELIVERED || delivery->has_on_settle)
 	{
 		set_state(delivery, OUTBOX_ORDER_FAILED);
 		key->flowing = false;
@@ -611,7 +611,7 @@ outbox_order_answered(OutboxDelivery *delivery)
  * answered one tells.
  */
 bool
-outbox_order_must_hold(const OutboxDelivery *delivery)
+outbox_order_must_wait(const OutboxDelivery *delivery)
 {
 	OutboxOrderKey *key = delivery->order_key;
 
@@ -630,19 +630,19 @@ outbox_order_must_hold(const OutboxDelivery *delivery)
 }
 
 static void
-set_held(OutboxDelivery *delivery, bool held)
+set_pinned(OutboxDelivery *delivery, bool held)
 {
-	if (delivery->order_held == held)
+	if (delivery->pinned == held)
 		return;
-	delivery->order_held = held;
-	delivery->order_key->nheld += held ? 1 : -1;
+	delivery->pinned = held;
+	delivery->order_key->npinned += held ? 1 : -1;
 }
 
 void
-outbox_order_hold(OutboxDelivery *delivery)
+outbox_order_pin(OutboxDelivery *delivery)
 {
 	if (delivery->order_key != NULL)
-		set_held(delivery, true);
+		set_pinned(delivery, true);
 }
 
 void
@@ -676,7 +676,7 @@ outbox_order_unsettled(OutboxDelivery *delivery)
 	if (delivery->order_key == NULL)
 		return;
 	set_state(delivery, delivery->order_before);
-	/* What the transaction made of it may have blocked the key, and been passed by a probe. */
+	/* What the transaction made of it may have blocked the key, and been passed by a key scan. */
 	delivery->order_key->blocked = false;
 	lower_floor(delivery->order_key, &delivery->id);
 }
@@ -688,7 +688,7 @@ outbox_order_remove(OutboxDelivery *delivery)
 
 	if (key == NULL)
 		return;
-	set_held(delivery, false);
+	set_pinned(delivery, false);
 	if (delivery->order_state == OUTBOX_ORDER_WAITING)
 		set_state(delivery, OUTBOX_ORDER_READ);
 	key->count[delivery->order_state]--;
@@ -698,7 +698,7 @@ outbox_order_remove(OutboxDelivery *delivery)
 	if (delivery->order_state == OUTBOX_ORDER_SETTLED)
 	{
 		release_next(key);
-		/* A row was met in the transaction that settled the last one, when the key had been probed. */
+		/* A row was met in the transaction that settled the last one, when the key had been scanned. */
 		if (key->more && is_idle(key))
 			outbox_order_want(key);
 	}
@@ -724,7 +724,7 @@ outbox_order_forget_waiting(OutboxOrder *order)
  * and nothing goes before that.
  */
 static void
-hold_changed(OutboxOrderKey *key, const OutboxRing *ring)
+hold_changed(OutboxOrderKey *key, const OutboxNotice *notice)
 {
 	bool		any = false;
 	dlist_iter	iter;
@@ -732,11 +732,11 @@ hold_changed(OutboxOrderKey *key, const OutboxRing *ring)
 	dlist_foreach(iter, &key->members)
 	{
 		OutboxDelivery *delivery = member(iter.cur);
-		OutboxKey	at = {delivery->due_at, delivery->id};
+		OutboxQueuePosition at = {delivery->due_at, delivery->id};
 
-		if (outbox_key_cmp(&at, &ring->lo) < 0 || outbox_key_cmp(&at, &ring->hi) > 0)
+		if (outbox_position_cmp(&at, &notice->lo) < 0 || outbox_position_cmp(&at, &notice->hi) > 0)
 			continue;
-		set_held(delivery, true);
+		set_pinned(delivery, true);
 		any = true;
 	}
 	if (any)
@@ -744,33 +744,33 @@ hold_changed(OutboxOrderKey *key, const OutboxRing *ring)
 }
 
 static void
-hold_all_changed(OutboxOrder *order, const OutboxRing *ring)
+hold_all_changed(OutboxOrder *order, const OutboxNotice *notice)
 {
 	keys_iterator iterator;
 	KeyEntry   *entry;
 
 	keys_start_iterate(order->keys, &iterator);
 	while ((entry = keys_iterate(order->keys, &iterator)) != NULL)
-		hold_changed(entry->state, ring);
+		hold_changed(entry->state, notice);
 }
 
 void
-outbox_order_changed(OutboxOrder *order, const OutboxRing *ring)
+outbox_order_changed(OutboxOrder *order, const OutboxNotice *notice)
 {
-	bool		exact = outbox_key_cmp(&ring->lo, &ring->hi) == 0;
-	OutboxDelivery *delivery = exact ? outbox_delivery_find(&ring->lo.id, ring->handler_id) : NULL;
+	bool		exact = outbox_position_cmp(&notice->lo, &notice->hi) == 0;
+	OutboxDelivery *delivery = exact ? outbox_delivery_find(&notice->lo.id, notice->handler_id) : NULL;
 	dlist_mutable_iter iter;
 
 	if (!exact)
-		hold_all_changed(order, ring);
+		hold_all_changed(order, notice);
 	else if (delivery != NULL && delivery->order_key != NULL)
-		hold_changed(delivery->order_key, ring);
+		hold_changed(delivery->order_key, notice);
 	outbox_order_forget_waiting(order);
 	dlist_foreach_modify(iter, &remembered)
 	{
 		OutboxOrderKey *key = dlist_container(OutboxOrderKey, remembered_link, iter.cur);
 
-		if (key->order == order && key->blocked && (!exact || id_cmp(&key->head, &ring->lo.id) == 0))
+		if (key->order == order && key->blocked && (!exact || id_cmp(&key->head, &notice->lo.id) == 0))
 			outbox_order_want(key);
 	}
 }

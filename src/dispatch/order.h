@@ -19,11 +19,11 @@
  * transaction has committed has an answer been a success.
  *
  * Rows that cannot go yet are passed by and forgotten: what ends their wait
- * (a settlement, a ring, a due time, a rescan) makes the key wanted, and then
- * it is probed in the index.  What is remembered of keys without members is
- * bounded: that their head is not due yet, or where a probe may start.
+ * (a settlement, a notice, a due time, a rescan) makes the key wanted, and then
+ * it is scanned in the index.  What is remembered of keys without members is
+ * bounded: that their head is not due yet, or where a key scan may start.
  *
- * Nothing here reads the database (probe.c does) or the network.
+ * Nothing here reads the database (key_scan.c does) or the network.
  *
  *-------------------------------------------------------------------------
  */
@@ -39,17 +39,17 @@ typedef struct OutboxOrderKey
 	OutboxOrder *order;
 	dlist_head	members;		/* in the order they were taken */
 	int			count[OUTBOX_ORDER_STATES];
-	int			nheld;			/* members whose settlement is waited for */
+	int			npinned;			/* members whose settlement is waited for */
 	bool		flowing;		/* the last answer was a success: read ahead */
 	bool		more;			/* there are rows behind the members */
-	bool		probing;
-	int			probe_entries;	/* of settled rows, that the last probe stepped over */
+	bool		being_scanned;
+	int			scan_entries;	/* of settled rows, that the last key scan stepped over */
 
-	/* Nothing below this is outstanding, as far as is known: probes start here. */
+	/* Nothing below this is outstanding, as far as is known: key scans start here. */
 	pg_uuid_t	floor;
 	bool		complete;		/* nor up to the last member, but for the members */
 
-	bool		wanted;			/* to be probed */
+	bool		wanted;			/* to be scanned */
 	dlist_node	wanted_link;
 
 	/* While it has no members: its head, and until when that blocks it. */
@@ -69,29 +69,29 @@ extern bool outbox_order_exists(void);
 
 /*
  * Reading.  A row of a key that is not in memory was met: returns the key if
- * it has to be probed, NULL if the row can be passed by.
+ * it has to be scanned_key, NULL if the row can be passed by.
  */
 extern OutboxOrderKey *outbox_order_meet(OutboxOrder *order, const char *key,
 										 const pg_uuid_t *id, TimestampTz now);
 
-/* The next key to be probed, NULL for none. */
+/* The next key to be scanned_key, NULL for none. */
 extern OutboxOrderKey *outbox_order_next_wanted(OutboxOrder *order);
 extern bool outbox_order_has_wanted(const OutboxOrder *order);
 
 /* Lanes that have such keys and may read, up to max of them. */
 extern int	outbox_order_lanes(OutboxLane **lanes, int max);
 
-/* A probe begins, and the key is no longer wanted; and ends, and the key may be gone. */
-extern void outbox_order_begin_probe(OutboxOrderKey *key);
+/* A key scan begins, and the key is no longer wanted; and ends, and the key may be gone. */
+extern void outbox_order_begin_key_scan(OutboxOrderKey *key);
 
 /* The id to start from.  False if that is not the floor, but the last member's. */
 extern bool outbox_order_start(OutboxOrderKey *key, pg_uuid_t *id);
-extern void outbox_order_end_probe(OutboxOrderKey *key);
+extern void outbox_order_end_key_scan(OutboxOrderKey *key);
 
-/* How many deliveries the probe may take: 0 if none, whatever it finds. */
+/* How many deliveries the key scan may take: 0 if none, whatever it finds. */
 extern int	outbox_order_room(const OutboxOrderKey *key);
 
-/* What a probe found: the key's head blocks it; or the key is to be probed again. */
+/* What a key scan found: the key's head blocks it; or the key is to be scanned again. */
 extern void outbox_order_block(OutboxOrderKey *key, const pg_uuid_t *head, TimestampTz until);
 extern void outbox_order_want(OutboxOrderKey *key);
 
@@ -125,8 +125,8 @@ extern bool outbox_order_answered(OutboxDelivery *delivery);
  * waits behind it goes.  Then what became of it in the running transaction,
  * and that this has failed.
  */
-extern bool outbox_order_must_hold(const OutboxDelivery *delivery);
-extern void outbox_order_hold(OutboxDelivery *delivery);
+extern bool outbox_order_must_wait(const OutboxDelivery *delivery);
+extern void outbox_order_pin(OutboxDelivery *delivery);
 extern void outbox_order_settled(OutboxDelivery *delivery, bool outstanding, TimestampTz due_at);
 extern void outbox_order_unsettled(OutboxDelivery *delivery);
 
@@ -134,7 +134,7 @@ extern void outbox_order_unsettled(OutboxDelivery *delivery);
 extern void outbox_order_remove(OutboxDelivery *delivery);
 
 /* Rows changed: what waits may be stale, and what is out may have been requeued. */
-extern void outbox_order_changed(OutboxOrder *order, const OutboxRing *ring);
+extern void outbox_order_changed(OutboxOrder *order, const OutboxNotice *notice);
 
 /* Forget what waits behind others; or that heads block their keys. */
 extern void outbox_order_forget_waiting(OutboxOrder *order);

@@ -36,7 +36,7 @@ static bool known = false;		/* there has been one */
 static bool gone = false;
 static Oid	extension = InvalidOid;	/* the one that all of this is about */
 static char mismatch[OUTBOX_ERROR_LEN];
-static bool held = false;
+static bool is_copy = false;
 static OutboxHandlerRow seen_row;	/* the one being loaded */
 
 /* Configurations that this reload has replaced; let go of once it has committed. */
@@ -90,9 +90,9 @@ outbox_reload_mismatch(void)
 }
 
 bool
-outbox_reload_is_held(void)
+outbox_reload_is_copy(void)
 {
-	return held;
+	return is_copy;
 }
 
 static void
@@ -119,7 +119,7 @@ set_paused(OutboxLane *lane, bool paused)
 		/* Whoever resumes a handler gives it a fresh start. */
 		memset(&lane->breaker, 0, sizeof(lane->breaker));
 		lane->hold_until = 0;
-		outbox_lane_rewind(lane, DT_NOBEGIN);
+		outbox_lane_reread(lane, DT_NOBEGIN);
 	}
 	lane->paused = paused;
 }
@@ -149,7 +149,7 @@ set_order(OutboxLane *lane, const OutboxHandler *handler)
 	if (lane->handler == NULL || lane->handler->block_on_dead == handler->block_on_dead)
 		return;
 	outbox_order_forget_blocked(lane->order);
-	outbox_lane_rewind(lane, DT_NOBEGIN);
+	outbox_lane_reread(lane, DT_NOBEGIN);
 }
 
 static void
@@ -226,7 +226,7 @@ outbox_reload(TimestampTz now)
 	strlcpy(mismatch, installation.problem, sizeof(mismatch));
 	if (gone)
 		return true;
-	held = installation.held;
+	is_copy = installation.is_copy;
 
 	outbox_lanes_each(forget_seen, NULL);
 	outbox_load_handlers(see_row, take_handler, NULL);

@@ -39,6 +39,6 @@ extern bool outbox_reload_is_known(void);
  */
 extern bool outbox_reload_is_gone(void);
 extern const char *outbox_reload_mismatch(void);
-extern bool outbox_reload_is_held(void);
+extern bool outbox_reload_is_copy(void);
 
 #endif							/* OUTBOX_RELOAD_H */

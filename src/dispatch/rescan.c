@@ -60,7 +60,7 @@ outbox_rescan_is_due(TimestampTz now)
 TimestampTz
 outbox_rescan_next(void)
 {
-	return Min(next_scan(), outbox_tend_next());
+	return Min(next_scan(), outbox_pull_sweep_next());
 }
 
 /*
@@ -138,7 +138,7 @@ scan_handlers(TimestampTz now)
 	}
 	foreach(lc, unknown)
 		cancel_orphans(lfirst_int(lc));
-	outbox_tend_begin(unknown);
+	outbox_pull_sweep_begin(unknown);
 	last_scan = incomplete ? 0 : now;
 }
 
@@ -147,6 +147,6 @@ outbox_rescan(TimestampTz now)
 {
 	if (next_scan() <= now)
 		scan_handlers(now);
-	if (outbox_tend_next() <= now)
-		outbox_tend_slice(now);
+	if (outbox_pull_sweep_next() <= now)
+		outbox_pull_sweep_slice(now);
 }

@@ -258,7 +258,7 @@ bury_unwritable(Outgoing *request)
 
 		if (failure == NULL || failure->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
 		{
-			outbox_lane_requeue(request->lane, delivery);
+			outbox_lane_put_back(request->lane, delivery);
 			continue;
 		}
 		delivery->verdict.state = OUTBOX_DEAD;
@@ -302,7 +302,7 @@ static void
 take_back(Outgoing *request)
 {
 	for (int i = request->n - 1; i >= 0; i--)
-		outbox_lane_requeue(request->lane, request->deliveries[i]);
+		outbox_lane_put_back(request->lane, request->deliveries[i]);
 	free_unsent(request);
 }
 
@@ -349,7 +349,7 @@ outbox_send_lane(OutboxLane *lane, TimestampTz now)
 		lane->handler->requests++;
 		outbox_rate_limit_take(&lane->rate, now);
 		if (outbox_breaker_sent(&lane->breaker))
-			outbox_lane_status_changed(lane);
+			outbox_handler_status_changed(lane);
 		if (!send_request(request, now))
 			break;
 	}
@@ -427,7 +427,7 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 	delivery->http_status = exchange->status;
 	if (verdict->state != OUTBOX_DELIVERED)
 		delivery->error = describe_failure(exchange);
-	if (delivery->has_hook)
+	if (delivery->has_on_settle)
 		delivery->response = capture_response(exchange);
 	if (verdict->state == OUTBOX_RETRYING)
 		delivery->next_due_at = now + verdict->delay * 1000;
@@ -464,7 +464,7 @@ judge_batch(Outgoing *request)
 	const HttpExchange *exchange = &request->exchange;
 	double		random = outbox_random_fraction();
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * request->n);
-	OutboxSaid *said = palloc(sizeof(OutboxSaid) * request->n);
+	OutboxDisposition *said = palloc(sizeof(OutboxDisposition) * request->n);
 
 	for (int i = 0; i < request->n; i++)
 		ids[i] = request->deliveries[i]->id;
@@ -475,7 +475,7 @@ judge_batch(Outgoing *request)
 	{
 		OutboxDelivery *delivery = request->deliveries[i];
 
-		outbox_judge_said(&request->handler->retry, &said[i], delivery->attempts + 1 - delivery->budget_from,
+		outbox_judge_disposition(&request->handler->retry, &said[i], delivery->attempts + 1 - delivery->budget_from,
 						  delivery->code, delivery->streak, random, &delivery->verdict);
 	}
 	pfree(said);
@@ -486,7 +486,7 @@ judge_batch(Outgoing *request)
 static bool
 is_batch_answer(const Outgoing *request, const OutboxAnswer *answer)
 {
-	OutboxSaid	said;
+	OutboxDisposition said;
 
 	return request->handler->form->batch && answer->failure == NULL &&
 		answer->status >= 200 && answer->status < 300 &&
@@ -502,7 +502,7 @@ tell_breaker(OutboxLane *lane, const OutboxHandler *handler, const OutboxVerdict
 		case OUTBOX_BREAKER_SAME:
 			break;
 		case OUTBOX_BREAKER_CHANGED:
-			outbox_lane_status_changed(lane);
+			outbox_handler_status_changed(lane);
 			break;
 		case OUTBOX_BREAKER_DISABLE:
 			if (!lane->paused)
@@ -529,7 +529,7 @@ judge_request(Outgoing *request, TimestampTz now)
 	tell_breaker(request->lane, request->handler, &request->deliveries[0]->verdict, now);
 	for (int i = 0; i < request->n; i++)
 	{
-		request->deliveries[i]->has_hook = (request->handler->on_settle != NULL);
+		request->deliveries[i]->has_on_settle = (request->handler->on_settle != NULL);
 		note_verdict(request->deliveries[i], exchange, now);
 	}
 }

@@ -44,12 +44,12 @@
 #define MAX_BATCH 2000
 
 /* A row that somebody holds is tried again after this time. */
-#define HELD_RETRY_US (100 * 1000)
+#define LOCKED_RETRY_US (100 * 1000)
 
 typedef enum SettleResult
 {
 	SETTLED,
-	HELD,						/* somebody has locked or just changed the row */
+	ROW_LOCKED,						/* somebody has locked or just changed the row */
 	OBSOLETE					/* the row is no longer what was read */
 } SettleResult;
 
@@ -65,7 +65,7 @@ static const char *const column_names[COLUMNS] = {
 static AttrNumber columns[COLUMNS];
 
 /* What is open while a transaction settles. */
-typedef struct Settler
+typedef struct RowWriter
 {
 	Relation	delivery;
 	Relation	pkey;
@@ -75,14 +75,14 @@ typedef struct Settler
 	TupleTableSlot *changed;
 	EState	   *estate;
 	ResultRelInfo *result;
-} Settler;
+} RowWriter;
 
-static Settler settler;
+static RowWriter writer;
 
 /* Outcomes that wait, oldest first: plain successes apart, and those whose row somebody holds. */
 static dlist_head waiting = DLIST_STATIC_INIT(waiting);
 static dlist_head plain = DLIST_STATIC_INIT(plain);
-static dlist_head held = DLIST_STATIC_INIT(held);
+static dlist_head locked_rows = DLIST_STATIC_INIT(locked_rows);
 static int	nwaiting = 0;		/* of the first two */
 static int	nplain = 0;
 
@@ -94,7 +94,7 @@ static bool
 is_plain(const OutboxDelivery *delivery)
 {
 	return delivery->verdict.state == OUTBOX_DELIVERED && delivery->attempted &&
-		!delivery->has_hook && !delivery->settle_here && delivery->order_key == NULL &&
+		!delivery->has_on_settle && !delivery->settle_here && delivery->order_key == NULL &&
 		delivery->error == NULL && delivery->verdict.code[0] == '\0' && delivery->verdict.streak == 0 &&
 		!outbox_should_log(OUTBOX_DELIVERED);
 }
@@ -160,11 +160,11 @@ outbox_outcomes_oldest(void)
 }
 
 TimestampTz
-outbox_outcomes_next_held(void)
+outbox_outcomes_next_locked(void)
 {
-	if (dlist_is_empty(&held))
+	if (dlist_is_empty(&locked_rows))
 		return DT_NOEND;
-	return dlist_head_element(OutboxDelivery, link, &held)->settle_after;
+	return dlist_head_element(OutboxDelivery, link, &locked_rows)->settle_after;
 }
 
 static void
@@ -210,58 +210,58 @@ outbox_outcomes_give_back(dlist_head *from)
 }
 
 /*
- * Held rows whose time has come wait again.  All wait equally long, so the
+ * Locked rows whose time has come wait again.  All wait equally long, so the
  * first is the earliest, and it stays the first.
  */
 static void
-retry_held(TimestampTz now)
+retry_locked(TimestampTz now)
 {
 	dlist_head	due = DLIST_STATIC_INIT(due);
 
-	while (outbox_outcomes_next_held() <= now)
-		dlist_push_head(&due, dlist_pop_head_node(&held));
+	while (outbox_outcomes_next_locked() <= now)
+		dlist_push_head(&due, dlist_pop_head_node(&locked_rows));
 	while (!dlist_is_empty(&due))
 		wait_again(dlist_pop_head_node(&due));
 }
 
 static bool
-open_settler(void)
+open_writer(void)
 {
 	/* The other tables are locked here as well, so that writing to them cannot wait later. */
 	if (!outbox_lock_if_free("delivery", RowExclusiveLock) || !outbox_lock_if_free("attempt", RowExclusiveLock) ||
-		!outbox_lock_if_free("hook", RowExclusiveLock))
+		!outbox_lock_if_free("on_settle_queue", RowExclusiveLock))
 		return false;
-	settler.delivery = outbox_table_open("delivery", NoLock);
-	settler.pkey = outbox_index_open(settler.delivery, "delivery_pkey", NoLock);
+	writer.delivery = outbox_table_open("delivery", NoLock);
+	writer.pkey = outbox_index_open(writer.delivery, "delivery_pkey", NoLock);
 
 	for (int i = 0; i < COLUMNS; i++)
 	{
 		if (columns[i] == 0)
-			columns[i] = get_attnum(RelationGetRelid(settler.delivery), column_names[i]);
+			columns[i] = get_attnum(RelationGetRelid(writer.delivery), column_names[i]);
 	}
 
-	settler.nblocks = RelationGetNumberOfBlocks(settler.delivery);
-	settler.estate = CreateExecutorState();
-	settler.result = makeNode(ResultRelInfo);
+	writer.nblocks = RelationGetNumberOfBlocks(writer.delivery);
+	writer.estate = CreateExecutorState();
+	writer.result = makeNode(ResultRelInfo);
 	/* In no range table: no statement is being executed. */
-	InitResultRelInfo(settler.result, settler.delivery, 0, NULL, 0);
-	ExecOpenIndices(settler.result, false);
-	settler.found = table_slot_create(settler.delivery, NULL);
-	settler.changed = table_slot_create(settler.delivery, NULL);
-	settler.scan = outbox_index_beginscan(settler.delivery, settler.pkey, GetActiveSnapshot(), 2);
+	InitResultRelInfo(writer.result, writer.delivery, 0, NULL, 0);
+	ExecOpenIndices(writer.result, false);
+	writer.found = table_slot_create(writer.delivery, NULL);
+	writer.changed = table_slot_create(writer.delivery, NULL);
+	writer.scan = outbox_index_beginscan(writer.delivery, writer.pkey, GetActiveSnapshot(), 2);
 	return true;
 }
 
 static void
-close_settler(void)
+close_writer(void)
 {
-	index_endscan(settler.scan);
-	ExecDropSingleTupleTableSlot(settler.changed);
-	ExecDropSingleTupleTableSlot(settler.found);
-	ExecCloseIndices(settler.result);
-	FreeExecutorState(settler.estate);
-	index_close(settler.pkey, NoLock);
-	relation_close(settler.delivery, NoLock);
+	index_endscan(writer.scan);
+	ExecDropSingleTupleTableSlot(writer.changed);
+	ExecDropSingleTupleTableSlot(writer.found);
+	ExecCloseIndices(writer.result);
+	FreeExecutorState(writer.estate);
+	index_close(writer.pkey, NoLock);
+	relation_close(writer.delivery, NoLock);
 }
 
 static bool
@@ -271,18 +271,18 @@ find_by_key(const OutboxDelivery *delivery)
 
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&delivery->id));
 	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(delivery->handler_id));
-	index_rescan(settler.scan, keys, 2, NULL, 0);
-	return index_getnext_slot(settler.scan, ForwardScanDirection, settler.found);
+	index_rescan(writer.scan, keys, 2, NULL, 0);
+	return index_getnext_slot(writer.scan, ForwardScanDirection, writer.found);
 }
 
 static bool
 is_same_delivery(const OutboxDelivery *delivery)
 {
 	bool		isnull;
-	Datum		id = slot_getattr(settler.found, columns[C_MESSAGE_ID], &isnull);
+	Datum		id = slot_getattr(writer.found, columns[C_MESSAGE_ID], &isnull);
 
 	return memcmp(DatumGetUUIDP(id), &delivery->id, UUID_LEN) == 0 &&
-		DatumGetInt32(slot_getattr(settler.found, columns[C_HANDLER_ID], &isnull)) == delivery->handler_id;
+		DatumGetInt32(slot_getattr(writer.found, columns[C_HANDLER_ID], &isnull)) == delivery->handler_id;
 }
 
 /*
@@ -295,8 +295,8 @@ find_row(const OutboxDelivery *delivery)
 {
 	ItemPointerData tid = delivery->tid;
 
-	if (ItemPointerIsValid(&tid) && ItemPointerGetBlockNumber(&tid) < settler.nblocks &&
-		table_tuple_fetch_row_version(settler.delivery, &tid, GetActiveSnapshot(), settler.found) &&
+	if (ItemPointerIsValid(&tid) && ItemPointerGetBlockNumber(&tid) < writer.nblocks &&
+		table_tuple_fetch_row_version(writer.delivery, &tid, GetActiveSnapshot(), writer.found) &&
 		is_same_delivery(delivery))
 		return true;
 	return find_by_key(delivery);
@@ -308,7 +308,7 @@ found_column(Column column)
 	bool		isnull;
 
 	/* Only columns that are NOT NULL are asked for. */
-	return slot_getattr(settler.found, columns[column], &isnull);
+	return slot_getattr(writer.found, columns[column], &isnull);
 }
 
 static bool
@@ -329,8 +329,8 @@ is_as_read(const OutboxDelivery *delivery)
 static void
 set_column(Column column, Datum value, bool isnull)
 {
-	settler.changed->tts_values[columns[column] - 1] = value;
-	settler.changed->tts_isnull[columns[column] - 1] = isnull;
+	writer.changed->tts_values[columns[column] - 1] = value;
+	writer.changed->tts_isnull[columns[column] - 1] = isnull;
 }
 
 static void
@@ -356,7 +356,7 @@ put_outcome(const OutboxDelivery *delivery, TimestampTz now)
 		set_column(C_DUE_AT, TimestampTzGetDatum(delivery->next_due_at), false);
 }
 
-/* Handed over: nobody is to try it until a hook worker has settled it; what the attempt before left stays. */
+/* Handed over: nobody is to try it until a on_settle worker has settled it; what the attempt before left stays. */
 static void
 put_hand_over(void)
 {
@@ -368,19 +368,19 @@ put_hand_over(void)
 static void
 fill_changed(const OutboxDelivery *delivery, TimestampTz now)
 {
-	int			natts = settler.found->tts_tupleDescriptor->natts;
+	int			natts = writer.found->tts_tupleDescriptor->natts;
 
-	slot_getallattrs(settler.found);
-	ExecClearTuple(settler.changed);
-	memcpy(settler.changed->tts_values, settler.found->tts_values, sizeof(Datum) * natts);
-	memcpy(settler.changed->tts_isnull, settler.found->tts_isnull, sizeof(bool) * natts);
+	slot_getallattrs(writer.found);
+	ExecClearTuple(writer.changed);
+	memcpy(writer.changed->tts_values, writer.found->tts_values, sizeof(Datum) * natts);
+	memcpy(writer.changed->tts_isnull, writer.found->tts_isnull, sizeof(bool) * natts);
 
 	set_column(C_ATTEMPTS, Int32GetDatum(delivery->attempts + (delivery->attempted ? 1 : 0)), false);
-	if (delivery->has_hook)
+	if (delivery->has_on_settle)
 		put_hand_over();
 	else
 		put_outcome(delivery, now);
-	ExecStoreVirtualTuple(settler.changed);
+	ExecStoreVirtualTuple(writer.changed);
 }
 
 /* Lock the found row unless somebody else has it. */
@@ -388,9 +388,9 @@ static bool
 lock_row(void)
 {
 	TM_FailureData failure;
-	ItemPointerData tid = settler.found->tts_tid;
+	ItemPointerData tid = writer.found->tts_tid;
 
-	return table_tuple_lock(settler.delivery, &tid, GetActiveSnapshot(), settler.found,
+	return table_tuple_lock(writer.delivery, &tid, GetActiveSnapshot(), writer.found,
 							GetCurrentCommandId(false), LockTupleNoKeyExclusive,
 							LockWaitSkip, 0, &failure) == TM_Ok;
 }
@@ -401,12 +401,12 @@ settle_one(const OutboxDelivery *delivery, TimestampTz now)
 	if (!find_row(delivery) || !is_as_read(delivery))
 		return OBSOLETE;
 	if (!lock_row())
-		return HELD;
+		return ROW_LOCKED;
 	fill_changed(delivery, now);
-	if (!outbox_update_row(settler.delivery, settler.found, settler.changed,
-						   settler.result, settler.estate))
-		return HELD;
-	ResetPerTupleExprContext(settler.estate);
+	if (!outbox_update_row(writer.delivery, writer.found, writer.changed,
+						   writer.result, writer.estate))
+		return ROW_LOCKED;
+	ResetPerTupleExprContext(writer.estate);
 	return SETTLED;
 }
 
@@ -414,7 +414,7 @@ settle_one(const OutboxDelivery *delivery, TimestampTz now)
 static bool
 is_handed_over(const OutboxDelivery *delivery)
 {
-	return delivery->has_hook && !delivery->obsolete;
+	return delivery->has_on_settle && !delivery->obsolete;
 }
 
 static void
@@ -447,13 +447,13 @@ write_beside(void)
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
 
 		if (delivery->obsolete ||
-			(!delivery->has_hook && (!delivery->attempted || !outbox_should_log(delivery->verdict.state))))
+			(!delivery->has_on_settle && (!delivery->attempted || !outbox_should_log(delivery->verdict.state))))
 			continue;
 		if (!connected)
 			SPI_connect();
 		connected = true;
-		if (delivery->has_hook)
-			outbox_hook_hand_over(delivery);
+		if (delivery->has_on_settle)
+			outbox_on_settle_hand_over(delivery);
 		else
 			log_attempt(delivery);
 	}
@@ -473,7 +473,7 @@ note_obsolete(OutboxDelivery *delivery)
 static void
 settle_into(OutboxDelivery *delivery, TimestampTz now)
 {
-	SettleResult result = outbox_order_must_hold(delivery) ? HELD : settle_one(delivery, now);
+	SettleResult result = outbox_order_must_wait(delivery) ? ROW_LOCKED : settle_one(delivery, now);
 
 	delivery->obsolete = (result == OBSOLETE);
 	if (delivery->obsolete)
@@ -481,17 +481,17 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 
 	/* Nothing raises from here on: until now it waited, so that an error would lose nothing. */
 	stop_waiting(delivery);
-	if (result == HELD)
+	if (result == ROW_LOCKED)
 	{
-		delivery->settle_after = now + HELD_RETRY_US;
-		outbox_order_hold(delivery);
-		dlist_push_tail(&held, &delivery->link);
+		delivery->settle_after = now + LOCKED_RETRY_US;
+		outbox_order_pin(delivery);
+		dlist_push_tail(&locked_rows, &delivery->link);
 		return;
 	}
 	if (!delivery->obsolete)
-		delivery->found_due_at = delivery->verdict.state == OUTBOX_RETRYING && !delivery->has_hook ?
+		delivery->found_due_at = delivery->verdict.state == OUTBOX_RETRYING && !delivery->has_on_settle ?
 			delivery->next_due_at : DT_NOEND;
-	/* Until a hook worker has settled it, what is handed over blocks its key. */
+	/* Until a on_settle worker has settled it, what is handed over blocks its key. */
 	outbox_order_settled(delivery, delivery->found_due_at != DT_NOEND || is_handed_over(delivery), delivery->found_due_at);
 	dlist_push_tail(&settled, &delivery->link);
 }
@@ -499,15 +499,15 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 bool
 outbox_settle(TimestampTz now)
 {
-	retry_held(now);
+	retry_locked(now);
 	if (nwaiting == 0)
 		return true;
-	if (!open_settler())
+	if (!open_writer())
 		return false;
 
 	for (int n = 0; n < MAX_BATCH && nwaiting > 0; n++)
 		settle_into(first_waiting(), now);
-	close_settler();
+	close_writer();
 	CommandCounterIncrement();
 	write_beside();
 	return true;
@@ -525,7 +525,7 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 	TimestampTz due_at = delivery->found_due_at;
 
 	if (is_handed_over(delivery))
-		outbox_hook_handed_over(lane);
+		outbox_on_settle_handed_over(lane);
 	else
 		outbox_confirm_settled(lane, 1);
 	outbox_delivery_free(delivery);
@@ -553,13 +553,13 @@ outbox_settle_finish(TimestampTz now)
 		finish_one(delivery, now);
 	}
 	if (handed_over)
-		outbox_hook_notify();
+		outbox_on_settle_notify();
 }
 
 void
 outbox_settle_abort(void)
 {
-	memset(&settler, 0, sizeof(settler));
+	memset(&writer, 0, sizeof(writer));
 	/* What was taken off goes back to the front, so that the oldest stays first. */
 	while (!dlist_is_empty(&settled))
 	{
@@ -576,7 +576,7 @@ outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, Time
 {
 	OutboxDelivery delivery = {.attempted = true, .verdict.state = OUTBOX_DELIVERED};
 
-	if (!open_settler())
+	if (!open_writer())
 		return;
 	for (int i = 0; i < n; i++)
 	{
@@ -588,5 +588,5 @@ outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, Time
 		delivery.tid = receipts[i].tid;
 		written[i] = (settle_one(&delivery, now) == SETTLED);
 	}
-	close_settler();
+	close_writer();
 }

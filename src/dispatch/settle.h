@@ -27,7 +27,7 @@ extern int	outbox_outcomes_waiting(void);
 extern TimestampTz outbox_outcomes_oldest(void);
 
 /* When rows that were held by somebody are to be tried again; DT_NOEND: there are none. */
-extern TimestampTz outbox_outcomes_next_held(void);
+extern TimestampTz outbox_outcomes_next_locked(void);
 
 /*
  * Settle what waits, in the current transaction with its active snapshot.

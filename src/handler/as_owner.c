@@ -5,7 +5,7 @@
  *
  * A SECURITY DEFINER function cannot tell: its current_user is the owner,
  * and session_user is whoever logged in, who may be a superuser calling
- * somebody else's function.  What a handler's hook may later do hangs on
+ * somebody else's function.  What a handler's on_settle function may later do hangs on
  * this, so the public functions are written in C: one body that notes the
  * immediate caller and hands over to the PL/pgSQL function of the same name
  * with a leading underscore, as the owner:

@@ -3,7 +3,7 @@
  * apply.c
  *		Settles one delivery together with its handler's on_settle function.
  *
- * See hook_settle.h.  The delivery is locked before the function runs, so
+ * See on_settle/apply.h.  The delivery is locked before the function runs, so
  * that no operator can change it in between; what the function itself does
  * to its delivery (it might cancel it) stands.
  *
@@ -35,17 +35,17 @@
 #include "table/delivery.h"
 #include "table/relation.h"
 
-/* Rows that one look at outbox.hook takes. */
+/* Rows that one look at outbox.on_settle_queue takes. */
 #define READ_AT_ONCE 1000
 
 /* The code of an attempt whose function failed. */
-#define HOOK_FAILED "hook_failed"
+#define ON_SETTLE_FAILED "on_settle_failed"
 
 static OutboxPlan load_plan = {
 	.sql = "SELECT k.message_id, k.handler_id, k.attempt, k.state, k.streak, k.http_status, k.code, k.error, k.response, "
 	"k.due_at, k.finished_at, k.duration_us, h.name, h.on_settle, h.creator, h.creator_oid, "
 	"m.topic, m.payload, m.key, m.tenant, m.correlation_id, " OUTBOX_RETRY_COLUMNS " "
-	"FROM outbox.hook k LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) k.handler_id "
+	"FROM outbox.on_settle_queue k LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) k.handler_id "
 	"LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) k.message_id "
 	"WHERE k.id OPERATOR(pg_catalog.=) $1 FOR UPDATE OF k SKIP LOCKED",
 	.nargs = 1,
@@ -79,7 +79,7 @@ typedef enum LoadColumn
 } LoadColumn;
 
 static OutboxPlan delete_plan = {
-	.sql = "DELETE FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.=) $1",
+	.sql = "DELETE FROM outbox.on_settle_queue k WHERE k.id OPERATOR(pg_catalog.=) $1",
 	.nargs = 1,
 	.argtypes = {INT8OID},
 };
@@ -94,7 +94,7 @@ static OutboxPlan successor_plan = {
 };
 
 static OutboxPlan exists_plan = {
-	.sql = "SELECT FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.=) $1",
+	.sql = "SELECT FROM outbox.on_settle_queue k WHERE k.id OPERATOR(pg_catalog.=) $1",
 	.nargs = 1,
 	.argtypes = {INT8OID},
 };
@@ -102,7 +102,7 @@ static OutboxPlan exists_plan = {
 /* A hand-over being settled.  Lives as long as its transaction. */
 typedef struct HandOver
 {
-	int64		hook_id;
+	int64		queue_id;
 	HeapTuple	tuple;
 	TupleDesc	desc;
 	pg_uuid_t	message_id;
@@ -146,13 +146,13 @@ typedef struct TableLock
 
 /* What settling one touches. */
 static const TableLock settle_locks[] = {
-	{"hook", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"attempt", RowExclusiveLock},
+	{"on_settle_queue", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"attempt", RowExclusiveLock},
 	{"handler", AccessShareLock}, {"message", AccessShareLock}
 };
 
 /* What reading touches. */
 static const TableLock read_locks[] = {
-	{"hook", AccessShareLock}, {"handler", AccessShareLock}
+	{"on_settle_queue", AccessShareLock}, {"handler", AccessShareLock}
 };
 
 /*
@@ -200,7 +200,7 @@ get_text(const HandOver *h, LoadColumn column)
 static uint64
 execute_for_row(const HandOver *h, OutboxPlan *plan, bool read_only, int expected)
 {
-	Datum		values[1] = {Int64GetDatum(h->hook_id)};
+	Datum		values[1] = {Int64GetDatum(h->queue_id)};
 	int			nestlevel = pin_plans();
 	uint64		n = outbox_execute(plan, values, NULL, read_only, 0, expected);
 
@@ -210,14 +210,14 @@ execute_for_row(const HandOver *h, OutboxPlan *plan, bool read_only, int expecte
 
 /* Lock and read the row.  Otherwise says why not: it is gone, or locked. */
 static bool
-load(HandOver *h, OutboxHookResult *otherwise)
+load(HandOver *h, OutboxOnSettleResult *otherwise)
 {
 	bool		isnull;
 
 	if (execute_for_row(h, &load_plan, false, SPI_OK_SELECT) == 0)
 	{
 		/* Whoever has it may still fail and leave it. */
-		*otherwise = execute_for_row(h, &exists_plan, true, SPI_OK_SELECT) > 0 ? OUTBOX_HOOK_BUSY : OUTBOX_HOOK_GONE;
+		*otherwise = execute_for_row(h, &exists_plan, true, SPI_OK_SELECT) > 0 ? OUTBOX_ON_SETTLE_BUSY : OUTBOX_ON_SETTLE_GONE;
 		return false;
 	}
 	h->tuple = SPI_tuptable->vals[0];
@@ -285,7 +285,7 @@ outcome_name(OutboxState state)
 
 /* What the function is told: the columns of type outbox.settlement, in their order. */
 static void
-fill_call(const HandOver *h, OutboxHookCall *call)
+fill_call(const HandOver *h, OutboxOnSettleCall *call)
 {
 	static const LoadColumn copied[] = {
 		COL_MESSAGE_ID, COL_HANDLER, COL_TOPIC, COL_PAYLOAD, COL_KEY, COL_TENANT, COL_CORRELATION_ID, COL_ATTEMPT
@@ -326,7 +326,7 @@ report_call(const HandOver *h)
 static char *
 run_function(HandOver *h)
 {
-	OutboxHookCall call;
+	OutboxOnSettleCall call;
 	char	   *failure;
 
 	fill_call(h, &call);
@@ -335,7 +335,7 @@ run_function(HandOver *h)
 	report_call(h);
 	/* The owner may not know the schema that the function is in. */
 	outbox_act_as_worker();
-	failure = outbox_hook_call(&call);
+	failure = outbox_on_settle_call(&call);
 	outbox_act_as_owner();
 	return failure;
 }
@@ -344,14 +344,14 @@ run_function(HandOver *h)
 static void
 fail(HandOver *h, const OutboxDeliveryRow *row, TupleTableSlot *slot, const char *failure)
 {
-	OutboxSaid	said = {OUTBOX_ACTION_RETRY, HOOK_FAILED, -1};
+	OutboxDisposition disposition = {OUTBOX_ACTION_RETRY, ON_SETTLE_FAILED, -1};
 	OutboxRetryPolicy policy = {.max_attempts = 1};
 
 	/* Without a handler, whose row was deleted by hand, there is nothing to try again. */
 	if (get_text(h, COL_HANDLER) != NULL)
 		outbox_read_retry_policy(h->tuple, h->desc, COL_RETRY, &policy);
 	/* The row still has the code and streak of the attempt before. */
-	outbox_judge_said(&policy, &said, row->attempts - row->budget_from,
+	outbox_judge_disposition(&policy, &disposition, row->attempts - row->budget_from,
 					  outbox_deliveries_text(slot, Anum_delivery_code), row->streak,
 					  outbox_random_fraction(), &h->verdict);
 	h->error = failure;
@@ -415,7 +415,7 @@ ring_for_successor(const HandOver *h, const char *key)
 
 	unpin_plans(nestlevel);
 	if (n > 0)
-		outbox_doorbell_note(h->handler_id, OUTBOX_RING_DUE,
+		outbox_doorbell_note(h->handler_id, OUTBOX_NOTICE_DUE,
 							 DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
 							 DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
 }
@@ -425,10 +425,10 @@ static void
 ring(const HandOver *h, const char *key)
 {
 	if (h->verdict.state == OUTBOX_RETRYING)
-		outbox_doorbell_note(h->handler_id, OUTBOX_RING_DUE, h->due_at, &h->message_id);
+		outbox_doorbell_note(h->handler_id, OUTBOX_NOTICE_DUE, h->due_at, &h->message_id);
 	else if (key != NULL)
 	{
-		outbox_doorbell_note(h->handler_id, OUTBOX_RING_REREAD, DT_NOEND, &h->message_id);
+		outbox_doorbell_note(h->handler_id, OUTBOX_NOTICE_REREAD, DT_NOEND, &h->message_id);
 		ring_for_successor(h, key);
 	}
 }
@@ -470,7 +470,7 @@ delete_row(const HandOver *h)
 {
 	OutboxSecurity security;
 
-	outbox_become_owner_to_write(&security, "hook");
+	outbox_become_owner_to_write(&security, "on_settle_queue");
 	(void) execute_for_row(h, &delete_plan, false, SPI_OK_DELETE);
 	outbox_become_caller(&security);
 }
@@ -485,52 +485,52 @@ take_new_snapshot(void)
 }
 
 /* Everything but the beginning and the end of the transaction. */
-static OutboxHookResult
+static OutboxOnSettleResult
 settle_in_transaction(HandOver *h, const char *give_up)
 {
 	const char *failure = give_up;
-	OutboxHookResult otherwise;
+	OutboxOnSettleResult otherwise;
 
 	if (!lock_tables(settle_locks, lengthof(settle_locks)))
-		return OUTBOX_HOOK_HELD;
+		return OUTBOX_ON_SETTLE_ROW_LOCKED;
 	if (!load(h, &otherwise))
 		return otherwise;
 	switch (lock_delivery(h))
 	{
 		case DELIVERY_CHANGED:
 			delete_row(h);
-			return OUTBOX_HOOK_DONE;
+			return OUTBOX_ON_SETTLE_DONE;
 		case DELIVERY_HELD:
-			return OUTBOX_HOOK_HELD;
+			return OUTBOX_ON_SETTLE_ROW_LOCKED;
 		case DELIVERY_LOCKED:
 			break;
 	}
-	if (!outbox_hook_slot_begin(h->handler_id, h->hook_id))
-		return OUTBOX_HOOK_BUSY;
+	if (!outbox_on_settle_slot_begin(h->handler_id, h->queue_id))
+		return OUTBOX_ON_SETTLE_BUSY;
 
 	if (give_up == NULL)
 		failure = run_function(h);
 	take_new_snapshot();
 	write_transition(h, failure);
 	delete_row(h);
-	return OUTBOX_HOOK_DONE;
+	return OUTBOX_ON_SETTLE_DONE;
 }
 
 /* The dispatcher counts what it has handed over, so that it can stop in time. */
 static void
 ring_back(const HandOver *h)
 {
-	OutboxRing	ring = {.handler_id = h->handler_id, .kind = OUTBOX_RING_HOOKED, .count = 1};
+	OutboxNotice ring = {.handler_id = h->handler_id, .kind = OUTBOX_NOTICE_ON_SETTLED, .count = 1};
 
 	outbox_doorbell_ring_now(outbox_my_database(), &ring);
 }
 
-OutboxHookResult
-outbox_hook_settle(int64 hook_id, const char *give_up)
+OutboxOnSettleResult
+outbox_on_settle_settle(int64 queue_id, const char *give_up)
 {
 	MemoryContext context = CurrentMemoryContext;
-	HandOver	h = {.hook_id = hook_id};
-	OutboxHookResult result;
+	HandOver	h = {.queue_id = queue_id};
+	OutboxOnSettleResult result;
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
@@ -545,16 +545,16 @@ outbox_hook_settle(int64 hook_id, const char *give_up)
 	outbox_act_as_worker();
 
 	MemoryContextSwitchTo(context);
-	outbox_hook_slot_end();
-	outbox_hook_clean_up();
-	if (result == OUTBOX_HOOK_DONE)
+	outbox_on_settle_slot_end();
+	outbox_on_settle_clean_up();
+	if (result == OUTBOX_ON_SETTLE_DONE)
 		ring_back(&h);
 	return result;
 }
 
 /* One whose handler has no row is not known yet: a restore has come to the outcomes first. */
 static OutboxPlan read_plan = {
-	.sql = "SELECT k.id, k.handler_id FROM outbox.hook k WHERE k.id OPERATOR(pg_catalog.>) $1 "
+	.sql = "SELECT k.id, k.handler_id FROM outbox.on_settle_queue k WHERE k.id OPERATOR(pg_catalog.>) $1 "
 	"AND EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) k.handler_id) "
 	"ORDER BY k.id LIMIT " CppAsString2(READ_AT_ONCE),
 	.nargs = 1,
@@ -562,7 +562,7 @@ static OutboxPlan read_plan = {
 };
 
 static void
-read_in_transaction(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more)
+read_in_transaction(int64 *after, void (*found) (int32 handler_id, int64 queue_id), bool *more)
 {
 	Datum		values[1] = {Int64GetDatum(*after)};
 	int			nestlevel;
@@ -584,7 +584,7 @@ read_in_transaction(int64 *after, void (*found) (int32 handler_id, int64 hook_id
 }
 
 bool
-outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more)
+outbox_on_settle_read(int64 *after, void (*found) (int32 handler_id, int64 queue_id), bool *more)
 {
 	bool		locked = false;
 
@@ -593,7 +593,7 @@ outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), 
 	outbox_act_as_owner();
 	*more = false;
 	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
-	if (OidIsValid(outbox_relation_oid("hook", true)))
+	if (OidIsValid(outbox_relation_oid("on_settle_queue", true)))
 	{
 		locked = !lock_tables(read_locks, lengthof(read_locks));
 		if (!locked)

@@ -7,35 +7,35 @@
  * of the attempt and the end of the hand-over commit together or not at all.
  * If the function fails, what commits is the attempt's failure.
  *
- * Process: a hook worker, outside a transaction.
+ * Process: a on_settle worker, outside a transaction.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_HOOK_SETTLE_H
-#define OUTBOX_HOOK_SETTLE_H
+#ifndef OUTBOX_ON_SETTLE_SETTLE_H
+#define OUTBOX_ON_SETTLE_SETTLE_H
 
 #include "outbox.h"
 
-typedef enum OutboxHookResult
+typedef enum OutboxOnSettleResult
 {
-	OUTBOX_HOOK_DONE,			/* settled; or nothing was left to settle, and the row is gone */
-	OUTBOX_HOOK_GONE,			/* there is no such row: the other worker was faster */
-	OUTBOX_HOOK_HELD,			/* somebody holds the delivery, or a table: later */
-	OUTBOX_HOOK_BUSY			/* the other worker is at it, or runs this handler's function: later */
-} OutboxHookResult;
+	OUTBOX_ON_SETTLE_DONE,			/* settled; or nothing was left to settle, and the row is gone */
+	OUTBOX_ON_SETTLE_GONE,			/* there is no such row: the other worker was faster */
+	OUTBOX_ON_SETTLE_ROW_LOCKED,			/* somebody holds the delivery, or a table: later */
+	OUTBOX_ON_SETTLE_BUSY			/* the other worker is at it, or runs this handler's function: later */
+} OutboxOnSettleResult;
 
 /*
- * Settle the delivery of a row of outbox.hook.  With give_up the function is
+ * Settle the delivery of a row of outbox.on_settle_queue.  With give_up the function is
  * not run any more: it has failed for that reason.  Raises if the database
  * work fails: then nothing has been committed.
  */
-extern OutboxHookResult outbox_hook_settle(int64 hook_id, const char *give_up);
+extern OutboxOnSettleResult outbox_on_settle_settle(int64 queue_id, const char *give_up);
 
 /*
- * Read rows of outbox.hook with ids above *after, in their order, and move
+ * Read rows of outbox.on_settle_queue with ids above *after, in their order, and move
  * *after.  Sets *more if there are more than were read at once.  False, and
  * nothing was read, if somebody holds one of the tables: later.
  */
-extern bool outbox_hook_read(int64 *after, void (*found) (int32 handler_id, int64 hook_id), bool *more);
+extern bool outbox_on_settle_read(int64 *after, void (*found) (int32 handler_id, int64 queue_id), bool *more);
 
-#endif							/* OUTBOX_HOOK_SETTLE_H */
+#endif							/* OUTBOX_ON_SETTLE_SETTLE_H */

@@ -3,8 +3,8 @@
  * call.c
  *		Runs a handler's on_settle function with the rights of its creator.
  *
- * See hook_call.h.  Three timers run with each call: a short one after which
- * the dispatcher may start the spare worker, outbox.hook_timeout which
+ * See on_settle/call.h.  Three timers run with each call: a short one after which
+ * the dispatcher may start the spare worker, outbox.on_settle_timeout which
  * cancels the function, and a last one for a function that has caught the
  * cancellation and goes on: it ends the process.
  *
@@ -49,21 +49,21 @@ static TimestampTz timers_started;
 static void
 note_slow(void)
 {
-	outbox_hook_slot_wake_dispatcher();
+	outbox_on_settle_slot_wake_dispatcher();
 }
 
 /* In a signal handler: the function was cancelled and has not stopped. */
 static void
 end_process(void)
 {
-	outbox_hook_slot_set_overran();
+	outbox_on_settle_slot_set_overran();
 	ProcDiePending = true;
 	InterruptPending = true;
 	SetLatch(MyLatch);
 }
 
 void
-outbox_hook_call_init(void)
+outbox_on_settle_call_init(void)
 {
 	slow_timer = RegisterTimeout(USER_TIMEOUT, note_slow);
 	overrun_timer = RegisterTimeout(USER_TIMEOUT, end_process);
@@ -73,9 +73,9 @@ static void
 start_timers(void)
 {
 	EnableTimeoutParams timers[] = {
-		{.id = slow_timer, .type = TMPARAM_AFTER, .delay_ms = OUTBOX_HOOK_SLOW_MS},
-		{.id = STATEMENT_TIMEOUT, .type = TMPARAM_AFTER, .delay_ms = outbox_hook_timeout},
-		{.id = overrun_timer, .type = TMPARAM_AFTER, .delay_ms = outbox_hook_timeout + Max(1000, outbox_hook_timeout / 2)},
+		{.id = slow_timer, .type = TMPARAM_AFTER, .delay_ms = OUTBOX_ON_SETTLE_SLOW_MS},
+		{.id = STATEMENT_TIMEOUT, .type = TMPARAM_AFTER, .delay_ms = outbox_on_settle_timeout},
+		{.id = overrun_timer, .type = TMPARAM_AFTER, .delay_ms = outbox_on_settle_timeout + Max(1000, outbox_on_settle_timeout / 2)},
 	};
 
 	timers_started = GetCurrentTimestamp();
@@ -112,7 +112,7 @@ find_function(const char *signature, HeapTuple *proc)
 
 /* Whose rights the function has: the creator's; a superuser's handler leaves it those of its owner. */
 static Oid
-choose_role(const OutboxHookCall *call, Oid function_owner)
+choose_role(const OutboxOnSettleCall *call, Oid function_owner)
 {
 	Oid			role = call->creator_oid;
 
@@ -132,7 +132,7 @@ choose_role(const OutboxHookCall *call, Oid function_owner)
 
 /* SELECT schema.function($1), which checks all the rights that a caller needs. */
 static char *
-call_statement(const OutboxHookCall *call, Oid *role)
+call_statement(const OutboxOnSettleCall *call, Oid *role)
 {
 	HeapTuple	tuple;
 	Form_pg_proc proc;
@@ -151,7 +151,7 @@ call_statement(const OutboxHookCall *call, Oid *role)
 }
 
 static Datum
-make_argument(const OutboxHookCall *call, Oid *type)
+make_argument(const OutboxOnSettleCall *call, Oid *type)
 {
 	TupleDesc	desc;
 	HeapTuple	tuple;
@@ -161,7 +161,7 @@ make_argument(const OutboxHookCall *call, Oid *type)
 	if (desc->natts != OUTBOX_SETTLEMENT_COLUMNS)
 		elog(ERROR, "type outbox.settlement has %d columns instead of %d", desc->natts, OUTBOX_SETTLEMENT_COLUMNS);
 	/* It takes arrays that are not const, and does not write to them. */
-	tuple = heap_form_tuple(desc, unconstify(OutboxHookCall *, call)->values, unconstify(OutboxHookCall *, call)->nulls);
+	tuple = heap_form_tuple(desc, unconstify(OutboxOnSettleCall *, call)->values, unconstify(OutboxOnSettleCall *, call)->nulls);
 	ReleaseTupleDesc(desc);
 	return HeapTupleGetDatum(tuple);
 }
@@ -178,7 +178,7 @@ set_settings(void)
 {
 	char		lock_timeout[32];
 
-	snprintf(lock_timeout, sizeof(lock_timeout), "%dms", Max(1, outbox_hook_timeout / 2));
+	snprintf(lock_timeout, sizeof(lock_timeout), "%dms", Max(1, outbox_on_settle_timeout / 2));
 	set_for_function("search_path", "pg_catalog, pg_temp");
 	set_for_function("row_security", "on");
 	set_for_function("lock_timeout", lock_timeout);
@@ -202,7 +202,7 @@ execute(const char *statement, Oid type, Datum argument, int expected)
  * security-restricted operation no trigger can be deferred.
  */
 static void
-call_as_creator(const OutboxHookCall *call)
+call_as_creator(const OutboxOnSettleCall *call)
 {
 	Oid			role;
 	char	   *statement = call_statement(call, &role);
@@ -233,8 +233,8 @@ describe_error(const ErrorData *edata)
 	char	   *text;
 
 	if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED &&
-		TimestampDifferenceExceeds(timers_started, GetCurrentTimestamp(), outbox_hook_timeout))
-		text = psprintf("on_settle function was cancelled after %d ms (outbox.hook_timeout)", outbox_hook_timeout);
+		TimestampDifferenceExceeds(timers_started, GetCurrentTimestamp(), outbox_on_settle_timeout))
+		text = psprintf("on_settle function was cancelled after %d ms (outbox.on_settle_timeout)", outbox_on_settle_timeout);
 	else if (edata->detail)
 		text = psprintf("%s: %s", edata->message, edata->detail);
 	else
@@ -244,7 +244,7 @@ describe_error(const ErrorData *edata)
 }
 
 char *
-outbox_hook_call(const OutboxHookCall *call)
+outbox_on_settle_call(const OutboxOnSettleCall *call)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -280,7 +280,7 @@ outbox_hook_call(const OutboxHookCall *call)
 }
 
 void
-outbox_hook_clean_up(void)
+outbox_on_settle_clean_up(void)
 {
 	/* Advisory locks of the session outlive even a rollback. */
 	LockReleaseSession(USER_LOCKMETHOD);

@@ -10,18 +10,18 @@
  * put back, deferrable constraints are checked at once, and timers end it
  * when it takes too long.
  *
- * Process: a hook worker, in a transaction.
+ * Process: a on_settle worker, in a transaction.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_HOOK_CALL_H
-#define OUTBOX_HOOK_CALL_H
+#ifndef OUTBOX_ON_SETTLE_CALL_H
+#define OUTBOX_ON_SETTLE_CALL_H
 
 #include "outbox.h"
 
 #define OUTBOX_SETTLEMENT_COLUMNS 13
 
-typedef struct OutboxHookCall
+typedef struct OutboxOnSettleCall
 {
 	const char *function;		/* as outbox.handler.on_settle says it */
 	const char *creator;		/* what the role was called, for errors */
@@ -30,10 +30,10 @@ typedef struct OutboxHookCall
 	/* the argument: the columns of type outbox.settlement */
 	Datum		values[OUTBOX_SETTLEMENT_COLUMNS];
 	bool		nulls[OUTBOX_SETTLEMENT_COLUMNS];
-} OutboxHookCall;
+} OutboxOnSettleCall;
 
 /* Once per process. */
-extern void outbox_hook_call_init(void);
+extern void outbox_on_settle_call_init(void);
 
 /*
  * Run the function in a subtransaction.  Returns NULL if it succeeded: what
@@ -41,9 +41,9 @@ extern void outbox_hook_call_init(void);
  * and the result says why, in the current memory context.  Must be connected
  * to SPI.
  */
-extern char *outbox_hook_call(const OutboxHookCall *call);
+extern char *outbox_on_settle_call(const OutboxOnSettleCall *call);
 
 /* Outside a transaction: take back what a function may have left in the session. */
-extern void outbox_hook_clean_up(void);
+extern void outbox_on_settle_clean_up(void);
 
-#endif							/* OUTBOX_HOOK_CALL_H */
+#endif							/* OUTBOX_ON_SETTLE_CALL_H */

@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *		The hand-overs that a hook worker knows of, a queue for each handler.
+ *		The hand-overs that a on_settle worker knows of, a queue for each handler.
  *
- * See hook_queue.h.  One that has to wait for a time is kept aside and
+ * See on_settle/queue.h.  One that has to wait for a time is kept aside and
  * joins its queue's end when the time has come.
  *
  *-------------------------------------------------------------------------
@@ -19,7 +19,7 @@
 typedef struct HandOver
 {
 	int32		handler_id;
-	int64		hook_id;
+	int64		queue_id;
 	TimestampTz from;
 	dlist_node	link;
 } HandOver;
@@ -30,15 +30,15 @@ static dlist_head listed = DLIST_STATIC_INIT(listed);
 static dlist_head aside = DLIST_STATIC_INIT(aside);
 
 void
-outbox_hook_queues_init(MemoryContext context)
+outbox_on_settle_queues_init(MemoryContext context)
 {
 	HASHCTL		ctl;
 
 	memset(&ctl, 0, sizeof(ctl));
 	ctl.keysize = sizeof(int32);
-	ctl.entrysize = sizeof(OutboxHookQueue);
+	ctl.entrysize = sizeof(OutboxOnSettleQueue);
 	ctl.hcxt = context;
-	queues = hash_create("outbox hook queues", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	queues = hash_create("outbox on_settle queues", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	hand_overs_context = AllocSetContextCreate(context, "outbox hand-overs", ALLOCSET_DEFAULT_SIZES);
 }
 
@@ -46,7 +46,7 @@ static void
 append(HandOver *hand_over)
 {
 	bool		found;
-	OutboxHookQueue *queue = hash_search(queues, &hand_over->handler_id, HASH_ENTER, &found);
+	OutboxOnSettleQueue *queue = hash_search(queues, &hand_over->handler_id, HASH_ENTER, &found);
 
 	if (!found)
 	{
@@ -61,12 +61,12 @@ append(HandOver *hand_over)
 }
 
 void
-outbox_hook_queue_add(int32 handler_id, int64 hook_id, TimestampTz from)
+outbox_on_settle_queue_add(int32 handler_id, int64 queue_id, TimestampTz from)
 {
 	HandOver   *hand_over = MemoryContextAlloc(hand_overs_context, sizeof(HandOver));
 
 	hand_over->handler_id = handler_id;
-	hand_over->hook_id = hook_id;
+	hand_over->queue_id = queue_id;
 	hand_over->from = from;
 	if (from == DT_NOBEGIN)
 		append(hand_over);
@@ -96,15 +96,15 @@ take_from_aside(TimestampTz now)
 	return until;
 }
 
-OutboxHookQueue *
-outbox_hook_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *until)
+OutboxOnSettleQueue *
+outbox_on_settle_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *until)
 {
 	dlist_iter	iter;
 
 	*until = take_from_aside(now);
 	dlist_foreach(iter, &listed)
 	{
-		OutboxHookQueue *queue = dlist_container(OutboxHookQueue, link, iter.cur);
+		OutboxOnSettleQueue *queue = dlist_container(OutboxOnSettleQueue, link, iter.cur);
 
 		if (queue->not_before > now)
 			*until = Min(*until, queue->not_before);
@@ -115,33 +115,33 @@ outbox_hook_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *until)
 }
 
 int64
-outbox_hook_queue_take(OutboxHookQueue *queue)
+outbox_on_settle_queue_take(OutboxOnSettleQueue *queue)
 {
 	HandOver   *first = dlist_container(HandOver, link, dlist_pop_head_node(&queue->waiting));
-	int64		hook_id = first->hook_id;
+	int64		queue_id = first->queue_id;
 
 	pfree(first);
 	dlist_delete(&queue->link);
 	queue->listed = !dlist_is_empty(&queue->waiting);
 	if (queue->listed)
 		dlist_push_tail(&listed, &queue->link);
-	return hook_id;
+	return queue_id;
 }
 
 bool
-outbox_hook_queues_are_empty(void)
+outbox_on_settle_queues_are_empty(void)
 {
 	return dlist_is_empty(&listed) && dlist_is_empty(&aside);
 }
 
 void
-outbox_hook_queues_clear(void)
+outbox_on_settle_queues_clear(void)
 {
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &listed)
 	{
-		OutboxHookQueue *queue = dlist_container(OutboxHookQueue, link, iter.cur);
+		OutboxOnSettleQueue *queue = dlist_container(OutboxOnSettleQueue, link, iter.cur);
 
 		dlist_delete(iter.cur);
 		queue->listed = false;

@@ -1,48 +1,48 @@
 /*-------------------------------------------------------------------------
  *
  * queue.h
- *		The hand-overs that a hook worker knows of, a queue for each handler.
+ *		The hand-overs that a on_settle worker knows of, a queue for each handler.
  *
  * Handlers take turns, one delivery at a time, so that one with a thousand
  * waiting delays another by one function call only.  Touches neither the
- * database nor shared memory.  Process: a hook worker.
+ * database nor shared memory.  Process: a on_settle worker.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_HOOK_QUEUE_H
-#define OUTBOX_HOOK_QUEUE_H
+#ifndef OUTBOX_ON_SETTLE_QUEUE_H
+#define OUTBOX_ON_SETTLE_QUEUE_H
 
 #include "outbox.h"
 
 #include "lib/ilist.h"
 
-typedef struct OutboxHookQueue
+typedef struct OutboxOnSettleQueue
 {
 	int32		handler_id;		/* key of the table of queues */
 	TimestampTz not_before;		/* leave it alone until then */
 	dlist_head	waiting;
 	bool		listed;			/* among those that have something waiting */
 	dlist_node	link;
-} OutboxHookQueue;
+} OutboxOnSettleQueue;
 
-extern void outbox_hook_queues_init(MemoryContext context);
+extern void outbox_on_settle_queues_init(MemoryContext context);
 
 /* A hand-over that waits from this time on (DT_NOBEGIN: now). */
-extern void outbox_hook_queue_add(int32 handler_id, int64 hook_id, TimestampTz from);
+extern void outbox_on_settle_queue_add(int32 handler_id, int64 queue_id, TimestampTz from);
 
 /*
  * The queue whose turn it is: not one of busy_handler, not one that is to be
  * left alone.  NULL for none; then *until is when that may change.
  */
-extern OutboxHookQueue *outbox_hook_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *until);
+extern OutboxOnSettleQueue *outbox_on_settle_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *until);
 
 /* Take the first hand-over of that queue off; it goes behind the other queues. */
-extern int64 outbox_hook_queue_take(OutboxHookQueue *queue);
+extern int64 outbox_on_settle_queue_take(OutboxOnSettleQueue *queue);
 
 /* True if nothing waits anywhere. */
-extern bool outbox_hook_queues_are_empty(void);
+extern bool outbox_on_settle_queues_are_empty(void);
 
 /* Forget every hand-over. */
-extern void outbox_hook_queues_clear(void);
+extern void outbox_on_settle_queues_clear(void);
 
-#endif							/* OUTBOX_HOOK_QUEUE_H */
+#endif							/* OUTBOX_ON_SETTLE_QUEUE_H */

@@ -6,7 +6,7 @@
  *
  * A user's function may take its time, so it runs here and not in the
  * dispatcher: one delivery, one transaction.  What is to be settled is in
- * outbox.hook, which only the dispatcher adds to, one transaction after the
+ * outbox.on_settle_queue, which only the dispatcher adds to, one transaction after the
  * other; so its ids become visible in their order, and reading on from the
  * last one misses nothing and does not step over what has been settled.
  *
@@ -132,8 +132,8 @@ fail_work(void)
 	AbortCurrentTransaction();
 	FlushErrorState();
 	RESUME_INTERRUPTS();
-	outbox_hook_slot_end();
-	outbox_hook_clean_up();
+	outbox_on_settle_slot_end();
+	outbox_on_settle_clean_up();
 	MemoryContextSwitchTo(iteration_context);
 
 	failures++;
@@ -141,9 +141,9 @@ fail_work(void)
 }
 
 static void
-note_found(int32 handler_id, int64 hook_id)
+note_found(int32 handler_id, int64 queue_id)
 {
-	outbox_hook_queue_add(handler_id, hook_id, DT_NOBEGIN);
+	outbox_on_settle_queue_add(handler_id, queue_id, DT_NOBEGIN);
 }
 
 /* Read what has been handed over since the last look. */
@@ -155,7 +155,7 @@ read_on(void)
 	begin_work();
 	PG_TRY();
 	{
-		if (!outbox_hook_read(&read_up_to, note_found, &more))
+		if (!outbox_on_settle_read(&read_up_to, note_found, &more))
 		{
 			more = true;
 			paused_until = begin + HELD_RETRY_US;
@@ -179,31 +179,31 @@ static void
 rescan(TimestampTz now)
 {
 	next_rescan = now + outbox_rescan_interval * INT64CONST(1000);
-	outbox_hook_queues_clear();
+	outbox_on_settle_queues_clear();
 	read_up_to = 0;
 	more = true;
 }
 
 /* The function that ended the worker before this one is not run again. */
 static const char *
-reason_to_give_up(int64 hook_id)
+reason_to_give_up(int64 queue_id)
 {
-	if (!outbox_hook_slot_has_overrun(hook_id))
+	if (!outbox_on_settle_slot_has_overrun(queue_id))
 		return NULL;
-	return psprintf("on_settle function did not stop when it was cancelled after %d ms (outbox.hook_timeout)",
-					outbox_hook_timeout);
+	return psprintf("on_settle function did not stop when it was cancelled after %d ms (outbox.on_settle_timeout)",
+					outbox_on_settle_timeout);
 }
 
 /* Settle one; false if the database work failed. */
 static bool
-settle(int32 handler_id, int64 hook_id, OutboxHookResult *result)
+settle(int32 handler_id, int64 queue_id, OutboxOnSettleResult *result)
 {
 	volatile bool done = false;
 
 	begin_work();
 	PG_TRY();
 	{
-		*result = outbox_hook_settle(hook_id, reason_to_give_up(hook_id));
+		*result = outbox_on_settle_settle(queue_id, reason_to_give_up(queue_id));
 		MemoryContextSwitchTo(iteration_context);
 		done = true;
 		failures = 0;
@@ -220,33 +220,33 @@ settle(int32 handler_id, int64 hook_id, OutboxHookResult *result)
 
 /* A slow function: the other worker may have waited for its handler, and the spare is not to take it again. */
 static void
-note_duration(OutboxHookQueue *queue, TimestampTz begin, TimestampTz now)
+note_duration(OutboxOnSettleQueue *queue, TimestampTz begin, TimestampTz now)
 {
-	if (now - begin < OUTBOX_HOOK_SLOW_MS * 1000)
+	if (now - begin < OUTBOX_ON_SETTLE_SLOW_MS * 1000)
 		return;
 	if (number == SPARE)
 		queue->not_before = now + SLOW_MEMORY_US;
-	outbox_hook_slot_wake_other();
+	outbox_on_settle_slot_wake_other();
 }
 
 static void
-serve(OutboxHookQueue *queue, TimestampTz begin)
+serve(OutboxOnSettleQueue *queue, TimestampTz begin)
 {
 	int32		handler_id = queue->handler_id;
-	int64		hook_id = outbox_hook_queue_take(queue);
-	OutboxHookResult result;
+	int64		queue_id = outbox_on_settle_queue_take(queue);
+	OutboxOnSettleResult result;
 	TimestampTz now;
 
-	if (!settle(handler_id, hook_id, &result))
+	if (!settle(handler_id, queue_id, &result))
 	{
-		outbox_hook_queue_add(handler_id, hook_id, paused_until);
+		outbox_on_settle_queue_add(handler_id, queue_id, paused_until);
 		return;
 	}
 	now = GetCurrentTimestamp();
-	if (result == OUTBOX_HOOK_DONE)
+	if (result == OUTBOX_ON_SETTLE_DONE)
 		last_served = now;
-	if (result == OUTBOX_HOOK_HELD || result == OUTBOX_HOOK_BUSY)
-		outbox_hook_queue_add(handler_id, hook_id, now + HELD_RETRY_US);
+	if (result == OUTBOX_ON_SETTLE_ROW_LOCKED || result == OUTBOX_ON_SETTLE_BUSY)
+		outbox_on_settle_queue_add(handler_id, queue_id, now + HELD_RETRY_US);
 	note_duration(queue, begin, now);
 	/* A wait inside the work, for a lock or a page, may have swallowed somebody's ring. */
 	SetLatch(MyLatch);
@@ -272,7 +272,7 @@ is_idle_for_good(TimestampTz now)
 {
 	if (number == SPARE)
 		return now - last_served >= SPARE_IDLE_US;
-	return outbox_hook_queues_are_empty() && !more && !outbox_hook_slot_is_wanted();
+	return outbox_on_settle_queues_are_empty() && !more && !outbox_on_settle_slot_is_wanted();
 }
 
 /* Let the statistics system know what was written, or autovacuum would never come. */
@@ -305,7 +305,7 @@ next_wake_up(TimestampTz now)
 	TimestampTz when = Max(next_rescan, paused_until);
 
 	/* The other worker may be done with its handler, which wakes nobody if it was quick. */
-	if (!outbox_hook_queues_are_empty())
+	if (!outbox_on_settle_queues_are_empty())
 		when = Min(when, now + HELD_RETRY_US);
 	if (number == SPARE)
 		when = Min(when, last_served + SPARE_IDLE_US);
@@ -316,11 +316,11 @@ static void
 main_loop(void)
 {
 	last_served = GetCurrentTimestamp();
-	while (!ShutdownRequestPending && !outbox_hook_slot_must_leave())
+	while (!ShutdownRequestPending && !outbox_on_settle_slot_must_leave())
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz until = DT_NOEND;
-		OutboxHookQueue *queue = NULL;
+		OutboxOnSettleQueue *queue = NULL;
 
 		MemoryContextReset(iteration_context);
 		CHECK_FOR_INTERRUPTS();
@@ -333,7 +333,7 @@ main_loop(void)
 				rescan(now);
 			if (more)
 				read_on();
-			queue = outbox_hook_queue_next(outbox_hook_slot_other(), now, &until);
+			queue = outbox_on_settle_queue_next(outbox_on_settle_slot_other(), now, &until);
 		}
 		else
 			until = paused_until;
@@ -365,11 +365,11 @@ is_installed(void)
 	CommitTransactionCommand();
 	outbox_act_as_worker();
 	end_work();
-	return installation.installed && installation.version_matches && !installation.held;
+	return installation.installed && installation.version_matches && !installation.is_copy;
 }
 
 void
-outbox_hook_main(Datum main_arg)
+outbox_on_settle_main(Datum main_arg)
 {
 	Oid			dboid = DatumGetObjectId(main_arg);
 
@@ -378,17 +378,17 @@ outbox_hook_main(Datum main_arg)
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGINT, handle_sigint);
 	BackgroundWorkerUnblockSignals();
-	if (outbox_hook_slot_take(dboid, number) == NULL)
+	if (outbox_on_settle_slot_take(dboid, number) == NULL)
 		proc_exit(0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	pqsignal(SIGTERM, handle_sigterm);
 
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(iteration_context);
-	outbox_hook_queues_init(TopMemoryContext);
-	outbox_hook_call_init();
+	outbox_on_settle_queues_init(TopMemoryContext);
+	outbox_on_settle_call_init();
 	if (is_installed())
 		main_loop();
-	outbox_hook_slot_leave();
+	outbox_on_settle_slot_leave();
 	proc_exit(0);
 }

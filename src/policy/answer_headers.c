@@ -151,7 +151,7 @@ take_char(Span *rest, char c)
 
 /* Take over one parameter.  False if it is given twice or makes no sense. */
 static bool
-read_parameter(Span name, Span value, OutboxSaid *said)
+read_parameter(Span name, Span value, OutboxDisposition *said)
 {
 	if (span_is(name, "code"))
 	{
@@ -166,7 +166,7 @@ read_parameter(Span name, Span value, OutboxSaid *said)
 }
 
 static bool
-read_outcome(Span rest, OutboxSaid *said)
+read_outcome(Span rest, OutboxDisposition *said)
 {
 	Span		name;
 	Span		value;
@@ -188,7 +188,7 @@ read_outcome(Span rest, OutboxSaid *said)
 }
 
 bool
-outbox_parse_outcome(const char *value, OutboxSaid *said)
+outbox_parse_outcome(const char *value, OutboxDisposition *said)
 {
 	memset(said, 0, sizeof(*said));
 	said->after = -1;

@@ -34,7 +34,7 @@ extern int64 outbox_parse_retry_after(const char *value, int64 now_us);
  * (a parameter given twice, a code that is not one, a negative number).
  * value may be NULL.
  */
-extern bool outbox_parse_outcome(const char *value, OutboxSaid *said);
+extern bool outbox_parse_outcome(const char *value, OutboxDisposition *said);
 
 /*
  * True for a code: 1 to OUTBOX_CODE_LEN - 1 letters, digits, dots, dashes

@@ -253,7 +253,7 @@ read_uuid(const char *text, pg_uuid_t *id)
 typedef struct FailedItem
 {
 	int			index;
-	OutboxSaid	said;
+	OutboxDisposition said;
 } FailedItem;
 
 /* The batch as the reader of its answer sees it. */
@@ -261,7 +261,7 @@ typedef struct Batch
 {
 	int			nmessages;
 	const pg_uuid_t *ids;
-	OutboxSaid *said;
+	OutboxDisposition *said;
 	bool		some_failed;
 } Batch;
 
@@ -293,7 +293,7 @@ find_by_index(const Batch *batch, int64 index, FailedItem *item)
 }
 
 static bool
-read_action(const char *text, OutboxSaid *said)
+read_action(const char *text, OutboxDisposition *said)
 {
 	if (strcmp(text, "retry") == 0)
 		said->action = OUTBOX_ACTION_RETRY;
@@ -420,7 +420,7 @@ say_of_all(Batch *batch, OutboxAction action, const char *code)
 
 OutboxBatchAnswer
 outbox_parse_batch_answer(const char *body, size_t len, bool complete,
-						  int nmessages, const pg_uuid_t *ids, OutboxSaid *said)
+						  int nmessages, const pg_uuid_t *ids, OutboxDisposition *said)
 {
 	Reader		reader = {body, body + len};
 	Batch		batch = {nmessages, ids, said, false};

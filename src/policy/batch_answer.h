@@ -37,11 +37,11 @@ typedef enum OutboxBatchAnswer
 /*
  * Read the body of a 2xx answer.  ids are those of the batch's messages in
  * order, complete says whether body is all that came.  said gets, for each
- * message, what outbox_judge_said() takes: OK, or what the receiver wants;
+ * message, what outbox_judge_disposition() takes: OK, or what the receiver wants;
  * for UNREADABLE a retry with OUTBOX_BATCH_ANSWER_CODE.
  */
 extern OutboxBatchAnswer outbox_parse_batch_answer(const char *body, size_t len, bool complete,
 												   int nmessages, const pg_uuid_t *ids,
-												   OutboxSaid *said);
+												   OutboxDisposition *said);
 
 #endif							/* OUTBOX_BATCH_ANSWER_H */

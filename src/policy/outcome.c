@@ -123,25 +123,25 @@ mean_status(int status, Meaning *meaning)
 }
 
 static void
-mean_said(const OutboxSaid *said, Meaning *meaning)
+mean_said(const OutboxDisposition *disposition, Meaning *meaning)
 {
-	const char *code = said->code;
+	const char *code = disposition->code;
 
 	if (code[0] == '\0')
 	{
-		code = said->action == OUTBOX_ACTION_RETRY ? "retry" :
-			said->action == OUTBOX_ACTION_FAIL ? "failed" :
-			said->action == OUTBOX_ACTION_CANCEL ? "cancelled" : "ok";
+		code = disposition->action == OUTBOX_ACTION_RETRY ? "retry" :
+			disposition->action == OUTBOX_ACTION_FAIL ? "failed" :
+			disposition->action == OUTBOX_ACTION_CANCEL ? "cancelled" : "ok";
 	}
 	strlcpy(meaning->code, code, sizeof(meaning->code));
-	meaning->action = said->action;
-	meaning->after = said->after;
+	meaning->action = disposition->action;
+	meaning->after = disposition->after;
 }
 
 static void
 mean_answer(const OutboxAnswer *answer, int64 now_us, Meaning *meaning)
 {
-	OutboxSaid	said;
+	OutboxDisposition disposition;
 
 	if (answer->failure != NULL || answer->status <= 0)
 	{
@@ -153,8 +153,8 @@ mean_answer(const OutboxAnswer *answer, int64 now_us, Meaning *meaning)
 		return;
 	}
 
-	if (outbox_parse_outcome(answer->outcome, &said))
-		mean_said(&said, meaning);
+	if (outbox_parse_outcome(answer->outcome, &disposition))
+		mean_said(&disposition, meaning);
 	else
 		mean_status(answer->status, meaning);
 	meaning->at_least = outbox_parse_retry_after(answer->retry_after, now_us);
@@ -264,13 +264,13 @@ outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer, int sp
 }
 
 void
-outbox_judge_said(const OutboxRetryPolicy *policy, const OutboxSaid *said, int spent,
+outbox_judge_disposition(const OutboxRetryPolicy *policy, const OutboxDisposition *disposition, int spent,
 				  const char *last_code, int last_streak, double random,
 				  OutboxVerdict *verdict)
 {
 	Meaning		meaning = {.after = -1, .at_least = -1};
 
 	memset(verdict, 0, sizeof(*verdict));
-	mean_said(said, &meaning);
+	mean_said(disposition, &meaning);
 	decide(policy, &meaning, spent, last_code, last_streak, random, verdict);
 }

@@ -52,12 +52,12 @@ typedef enum OutboxAction
 } OutboxAction;
 
 /* What a receiver or consumer said of one delivery, in so many words. */
-typedef struct OutboxSaid
+typedef struct OutboxDisposition
 {
 	OutboxAction action;
 	char		code[OUTBOX_CODE_LEN];	/* "" when it named none */
 	int64		after;			/* ms it asks to be left alone, -1 when it did not say */
-} OutboxSaid;
+} OutboxDisposition;
 
 /* What is to be done with the delivery, and with its lane. */
 typedef struct OutboxVerdict
@@ -87,10 +87,10 @@ extern void outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *an
 
 /*
  * The same for an outcome that did not come as an HTTP answer: a pull
- * consumer's retry() or fail(), a failed on_settle hook.  A missing code
+ * consumer's retry() or fail(), a failed on_settle function.  A missing code
  * becomes "retry", "failed" or "cancelled".
  */
-extern void outbox_judge_said(const OutboxRetryPolicy *policy, const OutboxSaid *said,
+extern void outbox_judge_disposition(const OutboxRetryPolicy *policy, const OutboxDisposition *disposition,
 							  int spent, const char *last_code, int last_streak,
 							  double random, OutboxVerdict *verdict);
 

@@ -35,7 +35,7 @@
 #define RING_SLICE 32
 
 /* The notes of the running transaction: exact ones first, then a range per handler. */
-static OutboxRing *notes = NULL;
+static OutboxNotice *notes = NULL;
 static int	nnotes = 0;
 static int	max_notes = 0;
 static int	nexact = 0;
@@ -66,7 +66,7 @@ static bool note_routes = false;	/* only together with note_handlers */
 static bool note_launcher = false;
 static bool note_rescan = false;
 
-static OutboxRing *
+static OutboxNotice *
 append_note(void)
 {
 	if (nnotes == max_notes)
@@ -74,9 +74,9 @@ append_note(void)
 		int			size = max_notes == 0 ? 64 : max_notes * 2;
 
 		if (notes == NULL)
-			notes = MemoryContextAlloc(TopMemoryContext, sizeof(OutboxRing) * size);
+			notes = MemoryContextAlloc(TopMemoryContext, sizeof(OutboxNotice) * size);
 		else
-			notes = repalloc_huge(notes, sizeof(OutboxRing) * size);
+			notes = repalloc_huge(notes, sizeof(OutboxNotice) * size);
 		max_notes = size;
 	}
 	return &notes[nnotes++];
@@ -84,62 +84,62 @@ append_note(void)
 
 /* Make a stroke stand for what another one stands for as well. */
 static void
-widen(OutboxRing *ring, const OutboxRing *other)
+widen(OutboxNotice *notice, const OutboxNotice *other)
 {
-	if (outbox_key_cmp(&other->lo, &ring->lo) < 0)
-		ring->lo = other->lo;
-	if (outbox_key_cmp(&other->hi, &ring->hi) > 0)
-		ring->hi = other->hi;
-	if (memcmp(other->first_id.data, ring->first_id.data, UUID_LEN) < 0)
-		ring->first_id = other->first_id;
-	ring->count += other->count;
+	if (outbox_position_cmp(&other->lo, &notice->lo) < 0)
+		notice->lo = other->lo;
+	if (outbox_position_cmp(&other->hi, &notice->hi) > 0)
+		notice->hi = other->hi;
+	if (memcmp(other->first_id.data, notice->first_id.data, UUID_LEN) < 0)
+		notice->first_id = other->first_id;
+	notice->count += other->count;
 }
 
 /* Find the note that covers a handler's range, or make one. */
 static void
-note_range(const OutboxRing *ring)
+note_range(const OutboxNotice *notice)
 {
 	RangeEntry *entry;
-	OutboxRing *note;
+	OutboxNotice *note;
 	bool		found;
 
 	if (ranges == NULL)
 		ranges = range_create(TopMemoryContext, 64, NULL);
 
-	entry = range_lookup(ranges, ring->handler_id);
+	entry = range_lookup(ranges, notice->handler_id);
 	if (entry != NULL)
 	{
 		note = &notes[entry->note];
-		widen(note, ring);
+		widen(note, notice);
 		/* Forgetting unsent copies and reading them again includes reading what is new. */
-		if (ring->kind == OUTBOX_RING_REREAD)
-			note->kind = ring->kind;
+		if (notice->kind == OUTBOX_NOTICE_REREAD)
+			note->kind = notice->kind;
 		return;
 	}
 
 	note = append_note();
-	*note = *ring;
-	entry = range_insert(ranges, ring->handler_id, &found);
+	*note = *notice;
+	entry = range_insert(ranges, notice->handler_id, &found);
 	entry->note = nnotes - 1;
 }
 
 void
-outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
+outbox_doorbell_note(int32 handler_id, OutboxNoticeKind kind,
 					 TimestampTz due_at, const pg_uuid_t *id)
 {
-	OutboxKey	key = {due_at, *id};
-	OutboxRing	ring = {handler_id, kind, key, key, 1, *id};
+	OutboxQueuePosition key = {due_at, *id};
+	OutboxNotice notice = {handler_id, kind, key, key, 1, *id};
 
 	if (outbox_my_database() == NULL)
 		return;
 
 	if (nexact < MAX_EXACT_NOTES)
 	{
-		*append_note() = ring;
+		*append_note() = notice;
 		nexact++;
 		return;
 	}
-	note_range(&ring);
+	note_range(&notice);
 }
 
 bool
@@ -148,7 +148,7 @@ outbox_doorbell_changed(int32 handler_id)
 	/* In the range of a handler, if it has one, its kind says so for all of them. */
 	for (int i = 0; i < nnotes; i++)
 	{
-		if (notes[i].kind == OUTBOX_RING_REREAD && notes[i].handler_id == handler_id)
+		if (notes[i].kind == OUTBOX_NOTICE_REREAD && notes[i].handler_id == handler_id)
 			return true;
 	}
 	return false;
@@ -191,25 +191,25 @@ outbox_doorbell_note_rescan(void)
 
 /* Put a stroke that does not fit where it loses least.  Caller holds the mutex. */
 static void
-ring_overflow(OutboxDatabase *db, const OutboxRing *ring)
+ring_overflow(OutboxDatabase *db, const OutboxNotice *notice)
 {
-	for (int i = db->nring - 1; i >= 0; i--)
+	for (int i = db->nnotices - 1; i >= 0; i--)
 	{
-		OutboxRing *other = &db->ring[i];
+		OutboxNotice *other = &db->notices[i];
 
-		if (other->handler_id == ring->handler_id && other->kind == ring->kind)
+		if (other->handler_id == notice->handler_id && other->kind == notice->kind)
 		{
-			widen(other, ring);
+			widen(other, notice);
 			return;
 		}
 	}
-	if (!db->overflow || ring->lo.due_at < db->overflow_due)
-		db->overflow_due = ring->lo.due_at;
+	if (!db->overflow || notice->lo.due_at < db->overflow_due)
+		db->overflow_due = notice->lo.due_at;
 	db->overflow = true;
 }
 
 static void
-ring_all(OutboxDatabase *db, const OutboxRing *ring, int n)
+ring_all(OutboxDatabase *db, const OutboxNotice *notices, int n)
 {
 	int			done = 0;
 
@@ -222,10 +222,10 @@ ring_all(OutboxDatabase *db, const OutboxRing *ring, int n)
 			end = done = n;		/* the extension is gone, and its slot is somebody else's */
 		for (; done < end; done++)
 		{
-			if (db->nring < OUTBOX_RING_SIZE)
-				db->ring[db->nring++] = ring[done];
+			if (db->nnotices < OUTBOX_MAX_NOTICES)
+				db->notices[db->nnotices++] = notices[done];
 			else
-				ring_overflow(db, &ring[done]);
+				ring_overflow(db, &notices[done]);
 		}
 		SpinLockRelease(&db->mutex);
 	}
@@ -367,23 +367,23 @@ outbox_doorbell_at_prepare(void)
 }
 
 void
-outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxRing *ring)
+outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxNotice *notice)
 {
-	ring_all(db, ring, 1);
+	ring_all(db, notice, 1);
 	wake_dispatcher(db, false);
 }
 
 int
-outbox_doorbell_empty(OutboxDatabase *db, OutboxRing *out,
+outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
 					  bool *overflow, TimestampTz *overflow_due, bool *rescan)
 {
 	int			n;
 
 	SpinLockAcquire(&db->mutex);
-	n = db->nring;
+	n = db->nnotices;
 	if (n > 0)
-		memcpy(out, db->ring, sizeof(OutboxRing) * n);
-	db->nring = 0;
+		memcpy(out, db->notices, sizeof(OutboxNotice) * n);
+	db->nnotices = 0;
 	*overflow = db->overflow;
 	*overflow_due = db->overflow_due;
 	*rescan = db->rescan;
@@ -404,11 +404,11 @@ outbox_sql_ring(PG_FUNCTION_ARGS)
 {
 	int32		kind = PG_GETARG_INT32(1);
 
-	if (kind != OUTBOX_RING_DUE && kind != OUTBOX_RING_REREAD)
+	if (kind != OUTBOX_NOTICE_DUE && kind != OUTBOX_NOTICE_REREAD)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid kind of ring: %d", kind)));
-	outbox_doorbell_note(PG_GETARG_INT32(0), (OutboxRingKind) kind,
+	outbox_doorbell_note(PG_GETARG_INT32(0), (OutboxNoticeKind) kind,
 						 PG_GETARG_TIMESTAMPTZ(2), PG_GETARG_UUID_P(3));
 	PG_RETURN_VOID();
 }

@@ -10,7 +10,7 @@
  * nothing is harmless.
  *
  * The dispatcher empties the ring first and takes its snapshot second, so
- * that a row is either seen by the snapshot or still in the ring.  Pull
+ * that a row is either seen by the snapshot or still in the notice.  Pull
  * handlers have no lane: what concerns them goes to their claims and waiters
  * instead (consume/obligations.h).
  *
@@ -27,7 +27,7 @@
  */
 
 /* A delivery of handler_id with this key is new, due or changed (kind). May raise out of memory. */
-extern void outbox_doorbell_note(int32 handler_id, OutboxRingKind kind,
+extern void outbox_doorbell_note(int32 handler_id, OutboxNoticeKind kind,
 								 TimestampTz due_at, const pg_uuid_t *id);
 
 /* Has this transaction noted that outstanding deliveries of the handler changed? */
@@ -55,7 +55,7 @@ extern void outbox_doorbell_note_rescan(void);
  */
 extern void outbox_doorbell_before_commit(void);
 
-/* Called by the library's transaction callback: ring, or forget.  Never fails. */
+/* Called by the library's transaction callback: notice, or forget.  Never fails. */
 extern void outbox_doorbell_at_commit(void);
 extern void outbox_doorbell_at_abort(void);
 
@@ -66,13 +66,13 @@ extern void outbox_doorbell_at_prepare(void);
  * Ring at once, outside any transaction (a rolled-back claim that gives its
  * key back, an exiting waiter).  Never fails.
  */
-extern void outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxRing *ring);
+extern void outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxNotice *notice);
 
 /*
- * Dispatcher side.  Moves the whole ring into out (room for OUTBOX_RING_SIZE),
+ * Dispatcher side.  Moves the whole ring into out (room for OUTBOX_MAX_NOTICES),
  * reports and clears the overflow and rescan flags.  Returns the number moved.
  */
-extern int	outbox_doorbell_empty(OutboxDatabase *db, OutboxRing *out,
+extern int	outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
 								  bool *overflow, TimestampTz *overflow_due, bool *rescan);
 
 #endif							/* OUTBOX_DOORBELL_H */

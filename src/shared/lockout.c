@@ -3,7 +3,7 @@
  * lockout.c
  *		Keeps dispatchers out of a database that a command needs for itself.
  *
- * See bar.h.
+ * See lockout.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,22 +15,22 @@
 #include "shared/lockout.h"
 #include "shared/on_settle_slot.h"
 
-static bool raised = false;		/* this backend has a bar somewhere */
+static bool raised = false;		/* this backend has a lockout somewhere */
 
 /* Caller holds the mutex. */
 static pid_t *
 entry_of(OutboxDatabase *slot, pid_t pid)
 {
-	for (int i = 0; i < OUTBOX_MAX_BARS; i++)
+	for (int i = 0; i < OUTBOX_MAX_LOCKOUTS; i++)
 	{
-		if (slot->barred_by[i] == pid)
-			return &slot->barred_by[i];
+		if (slot->locked_out_by[i] == pid)
+			return &slot->locked_out_by[i];
 	}
 	return NULL;
 }
 
 bool
-outbox_bar_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
+outbox_lockout_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
 {
 	pid_t	   *entry;
 
@@ -42,9 +42,9 @@ outbox_bar_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
 		*entry = MyProcPid;
 	*pid = slot->pid;
 	*procno = slot->procno;
-	/* Its hook workers and its settler end with it, but may take a little longer. */
+	/* Its on_settle workers and its settler end with it, but may take a little longer. */
 	if (*pid == 0)
-		*pid = outbox_hook_pid_locked(slot);
+		*pid = outbox_on_settle_pid_locked(slot);
 	if (*pid == 0)
 		*pid = slot->settler_pid;
 	SpinLockRelease(&slot->mutex);
@@ -55,7 +55,7 @@ outbox_bar_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
 }
 
 void
-outbox_bars_lower(void)
+outbox_lockouts_lower(void)
 {
 	if (!raised)
 		return;
@@ -75,27 +75,27 @@ outbox_bars_lower(void)
 }
 
 bool
-outbox_bar_is_up_locked(const OutboxDatabase *slot)
+outbox_is_locked_out_locked(const OutboxDatabase *slot)
 {
-	for (int i = 0; i < OUTBOX_MAX_BARS; i++)
+	for (int i = 0; i < OUTBOX_MAX_LOCKOUTS; i++)
 	{
-		if (slot->barred_by[i] != 0)
+		if (slot->locked_out_by[i] != 0)
 			return true;
 	}
 	return false;
 }
 
 bool
-outbox_bar_is_up(OutboxDatabase *slot)
+outbox_lockout_is_up(OutboxDatabase *slot)
 {
-	pid_t		pids[OUTBOX_MAX_BARS];
+	pid_t		pids[OUTBOX_MAX_LOCKOUTS];
 	bool		up = false;
 
 	SpinLockAcquire(&slot->mutex);
-	memcpy(pids, slot->barred_by, sizeof(pids));
+	memcpy(pids, slot->locked_out_by, sizeof(pids));
 	SpinLockRelease(&slot->mutex);
 
-	for (int i = 0; i < OUTBOX_MAX_BARS; i++)
+	for (int i = 0; i < OUTBOX_MAX_LOCKOUTS; i++)
 	{
 		if (pids[i] == 0)
 			continue;
@@ -105,8 +105,8 @@ outbox_bar_is_up(OutboxDatabase *slot)
 			continue;
 		}
 		SpinLockAcquire(&slot->mutex);
-		if (slot->barred_by[i] == pids[i])
-			slot->barred_by[i] = 0;
+		if (slot->locked_out_by[i] == pids[i])
+			slot->locked_out_by[i] = 0;
 		SpinLockRelease(&slot->mutex);
 	}
 	return up;

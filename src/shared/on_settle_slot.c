@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * on_settle_slot.c
- *		Where a database's hook workers are, and what each is doing.
+ *		Where a database's on_settle workers are, and what each is doing.
  *
- * See hook_slot.h.
+ * See on_settle_slot.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -20,8 +20,8 @@
 #include "shared/on_settle_slot.h"
 
 static OutboxDatabase *database = NULL;
-static OutboxHookSlot *place = NULL;
-static OutboxHookSlot *other = NULL;
+static OutboxOnSettleSlot *place = NULL;
+static OutboxOnSettleSlot *other = NULL;
 static pid_t dispatcher = 0;
 static int	dispatcher_procno = -1;
 static volatile sig_atomic_t overran = false;
@@ -35,19 +35,19 @@ leave_place(int code, Datum arg)
 	place->procno = -1;
 	/* Ids are never used again, so this may stay. */
 	if (overran)
-		place->overran = place->hook_id;
+		place->overran = place->queue_id;
 	place->handler_id = 0;
-	place->hook_id = 0;
+	place->queue_id = 0;
 	SpinLockRelease(&database->mutex);
 
 	if (overran)
 		ereport(LOG,
-				(errmsg("outbox hook worker ends because an on_settle function did not stop when it was cancelled")));
+				(errmsg("outbox on_settle worker ends because an on_settle function did not stop when it was cancelled")));
 	outbox_set_latch(dispatcher_procno);
 }
 
 OutboxDatabase *
-outbox_hook_slot_take(Oid dboid, int number)
+outbox_on_settle_slot_take(Oid dboid, int number)
 {
 	OutboxDatabase *db = outbox_find_database(dboid);
 	bool		taken;
@@ -55,10 +55,10 @@ outbox_hook_slot_take(Oid dboid, int number)
 	if (db == NULL)
 		return NULL;
 
-	place = &db->hooks[number];
-	other = &db->hooks[1 - number];
+	place = &db->on_settle_slots[number];
+	other = &db->on_settle_slots[1 - number];
 	SpinLockAcquire(&db->mutex);
-	taken = (db->dboid == dboid && db->pid != 0 && !outbox_bar_is_up_locked(db) && place->pid == 0);
+	taken = (db->dboid == dboid && db->pid != 0 && !outbox_is_locked_out_locked(db) && place->pid == 0);
 	if (taken)
 	{
 		place->pid = MyProcPid;
@@ -77,25 +77,25 @@ outbox_hook_slot_take(Oid dboid, int number)
 }
 
 bool
-outbox_hook_slot_must_leave(void)
+outbox_on_settle_slot_must_leave(void)
 {
 	bool		leave;
 
 	SpinLockAcquire(&database->mutex);
-	leave = (database->pid != dispatcher || outbox_bar_is_up_locked(database));
+	leave = (database->pid != dispatcher || outbox_is_locked_out_locked(database));
 	SpinLockRelease(&database->mutex);
 	return leave;
 }
 
 bool
-outbox_hook_slot_is_wanted(void)
+outbox_on_settle_slot_is_wanted(void)
 {
 	/* A single word: no need for the lock. */
-	return database->hooks_wanted;
+	return database->on_settle_wanted;
 }
 
 bool
-outbox_hook_slot_begin(int32 handler_id, int64 hook_id)
+outbox_on_settle_slot_begin(int32 handler_id, int64 queue_id)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		begun;
@@ -105,7 +105,7 @@ outbox_hook_slot_begin(int32 handler_id, int64 hook_id)
 	if (begun)
 	{
 		place->handler_id = handler_id;
-		place->hook_id = hook_id;
+		place->queue_id = queue_id;
 		place->since = now;
 	}
 	SpinLockRelease(&database->mutex);
@@ -113,16 +113,16 @@ outbox_hook_slot_begin(int32 handler_id, int64 hook_id)
 }
 
 void
-outbox_hook_slot_end(void)
+outbox_on_settle_slot_end(void)
 {
 	SpinLockAcquire(&database->mutex);
 	place->handler_id = 0;
-	place->hook_id = 0;
+	place->queue_id = 0;
 	SpinLockRelease(&database->mutex);
 }
 
 int32
-outbox_hook_slot_other(void)
+outbox_on_settle_slot_other(void)
 {
 	int32		handler_id;
 
@@ -133,7 +133,7 @@ outbox_hook_slot_other(void)
 }
 
 void
-outbox_hook_slot_wake_other(void)
+outbox_on_settle_slot_wake_other(void)
 {
 	int			procno;
 
@@ -144,30 +144,30 @@ outbox_hook_slot_wake_other(void)
 }
 
 void
-outbox_hook_slot_wake_dispatcher(void)
+outbox_on_settle_slot_wake_dispatcher(void)
 {
 	outbox_set_latch(dispatcher_procno);
 }
 
 void
-outbox_hook_slot_set_overran(void)
+outbox_on_settle_slot_set_overran(void)
 {
 	overran = true;
 }
 
 bool
-outbox_hook_slot_has_overrun(int64 hook_id)
+outbox_on_settle_slot_has_overrun(int64 queue_id)
 {
 	bool		found;
 
 	SpinLockAcquire(&database->mutex);
-	found = (place->overran == hook_id || other->overran == hook_id);
+	found = (place->overran == queue_id || other->overran == queue_id);
 	SpinLockRelease(&database->mutex);
 	return found;
 }
 
 void
-outbox_hook_slot_leave(void)
+outbox_on_settle_slot_leave(void)
 {
 	SpinLockAcquire(&database->mutex);
 	place->failed = false;
@@ -175,9 +175,9 @@ outbox_hook_slot_leave(void)
 }
 
 void
-outbox_hook_view(OutboxDatabase *db, int number, OutboxHookView *view)
+outbox_on_settle_view(OutboxDatabase *db, int number, OutboxOnSettleView *view)
 {
-	const OutboxHookSlot *slot = &db->hooks[number];
+	const OutboxOnSettleSlot *slot = &db->on_settle_slots[number];
 
 	SpinLockAcquire(&db->mutex);
 	view->pid = slot->pid;
@@ -189,37 +189,37 @@ outbox_hook_view(OutboxDatabase *db, int number, OutboxHookView *view)
 }
 
 pid_t
-outbox_hook_pid_locked(const OutboxDatabase *db)
+outbox_on_settle_pid_locked(const OutboxDatabase *db)
 {
-	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
 	{
-		if (db->hooks[i].pid != 0)
-			return db->hooks[i].pid;
+		if (db->on_settle_slots[i].pid != 0)
+			return db->on_settle_slots[i].pid;
 	}
 	return 0;
 }
 
 void
-outbox_hook_wake(OutboxDatabase *db)
+outbox_on_settle_wake(OutboxDatabase *db)
 {
-	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
 	{
-		OutboxHookView view;
+		OutboxOnSettleView view;
 
-		outbox_hook_view(db, i, &view);
+		outbox_on_settle_view(db, i, &view);
 		if (view.pid != 0)
 			outbox_set_latch(view.procno);
 	}
 }
 
 void
-outbox_hook_terminate(OutboxDatabase *db)
+outbox_on_settle_terminate(OutboxDatabase *db)
 {
-	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
 	{
-		OutboxHookView view;
+		OutboxOnSettleView view;
 
-		outbox_hook_view(db, i, &view);
+		outbox_on_settle_view(db, i, &view);
 		if (view.pid != 0)
 			kill(view.pid, SIGTERM);
 	}

@@ -1,19 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * on_settle_slot.h
- *		Where a database's hook workers are, and what each is doing.
+ *		Where a database's on_settle workers are, and what each is doing.
  *
- * A hook worker holds one of its database's places in shared memory while
+ * A on_settle worker holds one of its database's places in shared memory while
  * it lives.  Worker 0 runs the functions of any handler; worker 1, the
  * spare, is there only while worker 0 is busy with a slow one.
  *
- * The first group is for the hook worker that holds the place, the second
+ * The first group is for the on_settle worker that holds the place, the second
  * one for everybody.
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_HOOK_SLOT_H
-#define OUTBOX_HOOK_SLOT_H
+#ifndef OUTBOX_ON_SETTLE_SLOT_H
+#define OUTBOX_ON_SETTLE_SLOT_H
 
 #include "shared/shmem.h"
 
@@ -21,54 +21,54 @@
  * Take place number of a database.  NULL if somebody has it, if there is no
  * dispatcher, or if the database is barred.  It is let go at process exit.
  */
-extern OutboxDatabase *outbox_hook_slot_take(Oid dboid, int number);
+extern OutboxDatabase *outbox_on_settle_slot_take(Oid dboid, int number);
 
 /* True once this worker is to leave: its dispatcher has gone, or the database is barred. */
-extern bool outbox_hook_slot_must_leave(void);
+extern bool outbox_on_settle_slot_must_leave(void);
 
 /* True while some handler has an on_settle function. */
-extern bool outbox_hook_slot_is_wanted(void);
+extern bool outbox_on_settle_slot_is_wanted(void);
 
 /*
  * Say whose function is about to run.  False, and nothing is said, if the
  * other worker is running that handler's: one handler never takes both.
  */
-extern bool outbox_hook_slot_begin(int32 handler_id, int64 hook_id);
-extern void outbox_hook_slot_end(void);
+extern bool outbox_on_settle_slot_begin(int32 handler_id, int64 queue_id);
+extern void outbox_on_settle_slot_end(void);
 
 /* Whose function the other worker is running; 0: none. */
-extern int32 outbox_hook_slot_other(void);
-extern void outbox_hook_slot_wake_other(void);
+extern int32 outbox_on_settle_slot_other(void);
+extern void outbox_on_settle_slot_wake_other(void);
 
 /* In a signal handler: wake the dispatcher; note that the function running now cannot be stopped. */
-extern void outbox_hook_slot_wake_dispatcher(void);
-extern void outbox_hook_slot_set_overran(void);
+extern void outbox_on_settle_slot_wake_dispatcher(void);
+extern void outbox_on_settle_slot_set_overran(void);
 
 /* Has the function for this hand-over ended the process of a worker before? */
-extern bool outbox_hook_slot_has_overrun(int64 hook_id);
+extern bool outbox_on_settle_slot_has_overrun(int64 queue_id);
 
 /* The process ends because it is not needed, not because it failed. */
-extern void outbox_hook_slot_leave(void);
+extern void outbox_on_settle_slot_leave(void);
 
 /* What a place says. */
-typedef struct OutboxHookView
+typedef struct OutboxOnSettleView
 {
 	pid_t		pid;			/* 0: nobody there */
 	int			procno;
 	bool		failed;			/* whoever was there last did not leave of its own accord */
 	int32		handler_id;		/* whose function is running; 0: none */
 	TimestampTz since;			/* for so long */
-} OutboxHookView;
+} OutboxOnSettleView;
 
-extern void outbox_hook_view(OutboxDatabase *db, int number, OutboxHookView *view);
+extern void outbox_on_settle_view(OutboxDatabase *db, int number, OutboxOnSettleView *view);
 
-/* A hook worker that is connected to the database: its pid, 0 if there is none.  Caller holds the mutex. */
-extern pid_t outbox_hook_pid_locked(const OutboxDatabase *db);
+/* A on_settle worker that is connected to the database: its pid, 0 if there is none.  Caller holds the mutex. */
+extern pid_t outbox_on_settle_pid_locked(const OutboxDatabase *db);
 
-/* Make the hook workers look at what they are asked for. */
-extern void outbox_hook_wake(OutboxDatabase *db);
+/* Make the on_settle workers look at what they are asked for. */
+extern void outbox_on_settle_wake(OutboxDatabase *db);
 
 /* End them, whatever they are doing. */
-extern void outbox_hook_terminate(OutboxDatabase *db);
+extern void outbox_on_settle_terminate(OutboxDatabase *db);
 
-#endif							/* OUTBOX_HOOK_SLOT_H */
+#endif							/* OUTBOX_ON_SETTLE_SLOT_H */

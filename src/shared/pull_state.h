@@ -13,7 +13,7 @@
  * they take spinlocks only and never fail.  Without shared memory there are
  * no states and outbox_pull_state() returns NULL.
  *
- * What the positions mean and why they lose nothing is said in low_water.h,
+ * What the positions mean and why they lose nothing is said in watermark.h,
  * how waiters are woken in waiters.h.
  *
  *-------------------------------------------------------------------------
@@ -41,7 +41,7 @@ typedef struct OutboxPosition
 	bool		used;
 	int32		version;
 	uint32		stamp;			/* for finding the least recently used one */
-	OutboxKey	key;
+	OutboxQueuePosition key;
 } OutboxPosition;
 
 /* Ordered handlers: nothing of this message key below this id is outstanding. */
@@ -56,7 +56,7 @@ typedef struct OutboxKeyFloor
 /* What a transaction reported when it ended. */
 typedef struct OutboxReport
 {
-	OutboxKey	key;			/* of a delivery, or the lowest of several */
+	OutboxQueuePosition key;			/* of a delivery, or the lowest of several */
 	pg_uuid_t	id;				/* of its message, or the lowest of several */
 	bool		several;
 } OutboxReport;
@@ -71,10 +71,10 @@ typedef struct OutboxPullState
 	uint32		clock;			/* counts uses, for stamps */
 	TimestampTz last_used;
 
-	/* low_water.c */
+	/* watermark.c */
 	OutboxPosition positions[OUTBOX_POSITIONS];
 	int			nstrays;
-	OutboxKey	strays[OUTBOX_STRAYS];	/* ascending */
+	OutboxQueuePosition strays[OUTBOX_STRAYS];	/* ascending */
 	uint64		nrecent;		/* reports ever made; the last OUTBOX_RECENT are kept */
 	OutboxReport recent[OUTBOX_RECENT];
 	int			nclaimants;

@@ -58,8 +58,8 @@ init_database_slot(OutboxDatabase *db)
 	memset(db, 0, sizeof(OutboxDatabase));
 	SpinLockInit(&db->mutex);
 	db->procno = -1;
-	for (int i = 0; i < OUTBOX_HOOK_WORKERS; i++)
-		db->hooks[i].procno = -1;
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
+		db->on_settle_slots[i].procno = -1;
 	pg_atomic_init_u32(&db->handler_generation, 1);
 	pg_atomic_init_u32(&db->route_generation, 1);
 	pg_atomic_init_u32(&db->ids_seeded, 0);
@@ -85,10 +85,10 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	/* One that is still about leaves nothing behind: it clears only its own entry. */
 	db->settler_pid = 0;
 	db->last_error[0] = '\0';
-	memset(db->barred_by, 0, sizeof(db->barred_by));
+	memset(db->locked_out_by, 0, sizeof(db->locked_out_by));
 	db->wanted = false;
 	db->installed = false;
-	db->nring = 0;
+	db->nnotices = 0;
 	db->overflow = false;
 	db->rescan = false;
 	SpinLockRelease(&db->mutex);
@@ -185,7 +185,7 @@ is_in_use(OutboxDatabase *db)
 	bool		in_use;
 
 	SpinLockAcquire(&db->mutex);
-	in_use = db->pid != 0 || db->wanted || outbox_hook_pid_locked(db) != 0;
+	in_use = db->pid != 0 || db->wanted || outbox_on_settle_pid_locked(db) != 0;
 	SpinLockRelease(&db->mutex);
 	return in_use;
 }

@@ -22,27 +22,27 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
-#define OUTBOX_RING_SIZE 1024
+#define OUTBOX_MAX_NOTICES 1024
 #define OUTBOX_ERROR_LEN 256
-#define OUTBOX_MAX_BARS 8
+#define OUTBOX_MAX_LOCKOUTS 8
 
 /* One stroke of the doorbell: what of one handler may have become due. */
-typedef enum OutboxRingKind
+typedef enum OutboxNoticeKind
 {
-	OUTBOX_RING_DUE,			/* outstanding rows in [lo, hi] are new */
-	OUTBOX_RING_REREAD,			/* rows in [lo, hi] changed: forget unsent copies, then read them */
-	OUTBOX_RING_HOOKED			/* count deliveries have come back from the hook workers; no keys */
-} OutboxRingKind;
+	OUTBOX_NOTICE_DUE,			/* outstanding rows in [lo, hi] are new */
+	OUTBOX_NOTICE_REREAD,			/* rows in [lo, hi] changed: forget unsent copies, then read them */
+	OUTBOX_NOTICE_ON_SETTLED			/* count deliveries have come back from the on_settle workers; no keys */
+} OutboxNoticeKind;
 
-typedef struct OutboxRing
+typedef struct OutboxNotice
 {
 	int32		handler_id;
-	OutboxRingKind kind;
-	OutboxKey	lo;
-	OutboxKey	hi;
+	OutboxNoticeKind kind;
+	OutboxQueuePosition lo;
+	OutboxQueuePosition hi;
 	int32		count;			/* how many rows this stands for */
 	pg_uuid_t	first_id;		/* the lowest of their message ids */
-} OutboxRing;
+} OutboxNotice;
 
 /* What a dispatcher is doing, for outbox.dispatchers. */
 typedef enum OutboxDispatcherState
@@ -52,25 +52,25 @@ typedef enum OutboxDispatcherState
 	OUTBOX_DISPATCHER_RUNNING,
 	OUTBOX_DISPATCHER_DISABLED, /* outbox.enabled is off */
 	OUTBOX_DISPATCHER_HELD,		/* this database is a copy: outbox.adopt() */
-	OUTBOX_DISPATCHER_BARRED,	/* asked to leave by DROP DATABASE and the like */
+	OUTBOX_DISPATCHER_LOCKED_OUT,	/* asked to leave by DROP DATABASE and the like */
 	OUTBOX_DISPATCHER_TERMINATED,	/* was asked to end, as by pg_terminate_backend(), and comes back */
 	OUTBOX_DISPATCHER_FAILED,	/* waits for its restart after an error */
 	OUTBOX_DISPATCHER_MISMATCH	/* library and SQL objects differ in version */
 } OutboxDispatcherState;
 
-/* A hook worker's place (hook_slot.h). */
-typedef struct OutboxHookSlot
+/* A on_settle worker's place (on_settle_slot.h). */
+typedef struct OutboxOnSettleSlot
 {
 	pid_t		pid;			/* 0: nobody there */
 	int			procno;
 	bool		failed;			/* whoever was there last did not leave of its own accord */
 	int32		handler_id;		/* whose on_settle function is running; 0: none */
-	int64		hook_id;		/* for this row of outbox.hook */
+	int64		queue_id;		/* for this row of outbox.on_settle_queue */
 	TimestampTz since;
 	int64		overran;		/* the row whose function could not be stopped; 0: none */
-} OutboxHookSlot;
+} OutboxOnSettleSlot;
 
-#define OUTBOX_HOOK_WORKERS 2
+#define OUTBOX_ON_SETTLE_WORKERS 2
 
 typedef struct OutboxDatabase
 {
@@ -92,15 +92,15 @@ typedef struct OutboxDatabase
 	bool		sends_nothing;	/* it need not be woken for deliveries */
 	char		last_error[OUTBOX_ERROR_LEN];
 
-	/* Who keeps the dispatcher out (bar.h); 0: free entry.  Under mutex. */
-	pid_t		barred_by[OUTBOX_MAX_BARS];
+	/* Who keeps the dispatcher out (lockout.h); 0: free entry.  Under mutex. */
+	pid_t		locked_out_by[OUTBOX_MAX_LOCKOUTS];
 
 	/* The extension was created or changed here: the launcher is to look.  Under mutex. */
 	bool		wanted;
 
-	/* Written by the hook workers that hold the places, under mutex; hooks_wanted by the dispatcher. */
-	OutboxHookSlot hooks[OUTBOX_HOOK_WORKERS];
-	bool		hooks_wanted;	/* some handler has an on_settle function */
+	/* Written by the on_settle workers that hold the places, under mutex; on_settle_wanted by the dispatcher. */
+	OutboxOnSettleSlot on_settle_slots[OUTBOX_ON_SETTLE_WORKERS];
+	bool		on_settle_wanted;	/* some handler has an on_settle function */
 
 	/* Written by the settler, under mutex; 0: none. */
 	pid_t		settler_pid;
@@ -109,8 +109,8 @@ typedef struct OutboxDatabase
 	bool		installed;
 
 	/* The doorbell, under mutex: rung by committing backends, emptied by the dispatcher. */
-	int			nring;
-	OutboxRing	ring[OUTBOX_RING_SIZE];
+	int			nnotices;
+	OutboxNotice notices[OUTBOX_MAX_NOTICES];
 	bool		overflow;
 	TimestampTz overflow_due;	/* lowest due_at that did not fit */
 	bool		rescan;			/* somebody asks for a full rescan */

@@ -42,8 +42,8 @@ state_name(OutboxDispatcherState state)
 			return "disabled";
 		case OUTBOX_DISPATCHER_HELD:
 			return "held";
-		case OUTBOX_DISPATCHER_BARRED:
-			return "barred";
+		case OUTBOX_DISPATCHER_LOCKED_OUT:
+			return "locked out";
 		case OUTBOX_DISPATCHER_TERMINATED:
 			return "terminated";
 		case OUTBOX_DISPATCHER_FAILED:

@@ -151,7 +151,7 @@ store_row(OutboxInserter *inserter, OutboxTable *table)
 void
 outbox_insert_message(OutboxInserter *inserter, const OutboxNewMessage *message)
 {
-	const OutboxEnvelope *envelope = message->envelope;
+	const OutboxStageArguments *envelope = message->envelope;
 	TupleTableSlot *row = start_row(&inserter->message);
 
 	set_pointer(row, MESSAGE_ID, &message->id);

@@ -49,7 +49,7 @@ is_bounded(const Interval *delay)
 }
 
 static bool
-check_times(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault)
+check_times(OutboxStageArguments *envelope, TimestampTz now, OutboxFault *fault)
 {
 	TimestampTz latest = now + OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY;
 
@@ -86,7 +86,7 @@ check_times(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault)
 }
 
 bool
-outbox_check_envelope(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault)
+outbox_check_envelope(OutboxStageArguments *envelope, TimestampTz now, OutboxFault *fault)
 {
 	if (envelope->topic == NULL)
 		return outbox_fault(fault, ERRCODE_NULL_VALUE_NOT_ALLOWED,

@@ -27,7 +27,7 @@
  * What every message of one call shares.  NULL means not given; an SQL NULL
  * topic is NULL here too and is refused.
  */
-typedef struct OutboxEnvelope
+typedef struct OutboxStageArguments
 {
 	text	   *topic;
 	text	   *tenant;
@@ -42,12 +42,12 @@ typedef struct OutboxEnvelope
 	/* set by outbox_check_envelope() */
 	TimestampTz staged_at;		/* the clock at the call */
 	TimestampTz due_at;			/* never before staged_at */
-} OutboxEnvelope;
+} OutboxStageArguments;
 
 /* What is a message's own. */
 typedef struct OutboxNewMessage
 {
-	const OutboxEnvelope *envelope;
+	const OutboxStageArguments *envelope;
 	Jsonb	   *payload;
 	text	   *key;
 	text	   *dedupe_key;
@@ -55,7 +55,7 @@ typedef struct OutboxNewMessage
 } OutboxNewMessage;
 
 /* Check what the messages of a call share, and work out when they are due. */
-extern bool outbox_check_envelope(OutboxEnvelope *envelope, TimestampTz now, OutboxFault *fault);
+extern bool outbox_check_envelope(OutboxStageArguments *envelope, TimestampTz now, OutboxFault *fault);
 
 /* Check what is a message's own. */
 extern bool outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault);

@@ -73,7 +73,7 @@ static const char *const status_names[] = {"created", "exists", "dedupe_conflict
 /* What one call works with. */
 typedef struct Staging
 {
-	OutboxEnvelope envelope;
+	OutboxStageArguments envelope;
 	OutboxRoutes *routes;
 	OutboxInserter inserter;
 	OutboxFault fault;			/* when a status says that something is wrong */
@@ -103,9 +103,9 @@ text_arg(FunctionCallInfo fcinfo, int n)
 }
 
 static void
-read_envelope(FunctionCallInfo fcinfo, OutboxEnvelope *envelope)
+read_envelope(FunctionCallInfo fcinfo, OutboxStageArguments *envelope)
 {
-	memset(envelope, 0, sizeof(OutboxEnvelope));
+	memset(envelope, 0, sizeof(OutboxStageArguments));
 	envelope->topic = text_arg(fcinfo, ARG_TOPIC);
 	envelope->tenant = text_arg(fcinfo, ARG_TENANT);
 	envelope->correlation_id = text_arg(fcinfo, ARG_CORRELATION_ID);
@@ -139,7 +139,7 @@ copy_routes(const OutboxRoutes *routes)
 static bool
 begin_staging(Staging *staging, FunctionCallInfo fcinfo)
 {
-	OutboxEnvelope *envelope = &staging->envelope;
+	OutboxStageArguments *envelope = &staging->envelope;
 	char	   *topic;
 	int			len;
 
@@ -177,7 +177,7 @@ set_value(Datum *values, char *nulls, int n, const void *value)
 static bool
 insert_if_first(const OutboxNewMessage *message)
 {
-	const OutboxEnvelope *envelope = message->envelope;
+	const OutboxStageArguments *envelope = message->envelope;
 	Datum		values[10];
 	char		nulls[10];
 
@@ -275,7 +275,7 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 
 		CHECK_FOR_INTERRUPTS();
 		outbox_insert_delivery(&staging->inserter, message, route);
-		outbox_doorbell_note(route->handler_id, OUTBOX_RING_DUE, message->envelope->due_at, &message->id);
+		outbox_doorbell_note(route->handler_id, OUTBOX_NOTICE_DUE, message->envelope->due_at, &message->id);
 	}
 	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_DEAD)
 		outbox_insert_unrouted(&staging->inserter, message);

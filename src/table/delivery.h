@@ -13,8 +13,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#ifndef OUTBOX_DELIVERY_TABLE_H
-#define OUTBOX_DELIVERY_TABLE_H
+#ifndef OUTBOX_TABLE_DELIVERY_H
+#define OUTBOX_TABLE_DELIVERY_H
 
 #include "access/tableam.h"
 #include "nodes/execnodes.h"
@@ -57,7 +57,7 @@ typedef struct OutboxDeliveryTable
 /* What is known of the row in the slot. */
 typedef struct OutboxDeliveryRow
 {
-	OutboxKey	key;
+	OutboxQueuePosition key;
 	int32		handler_id;
 	int32		attempts;
 	int32		budget_from;
@@ -106,4 +106,4 @@ extern void outbox_deliveries_set_null(OutboxDeliveryTable *table, AttrNumber co
 extern void outbox_deliveries_set_text(OutboxDeliveryTable *table, AttrNumber column, const char *value);
 extern void outbox_deliveries_store_change(OutboxDeliveryTable *table);
 
-#endif							/* OUTBOX_DELIVERY_TABLE_H */
+#endif							/* OUTBOX_TABLE_DELIVERY_H */

@@ -21,7 +21,7 @@
 
 void
 outbox_outstanding_rescan(IndexScanDesc scan, OutboxOutstandingStart *start,
-						  int32 handler_id, const OutboxKey *at, bool after)
+						  int32 handler_id, const OutboxQueuePosition *at, bool after)
 {
 	StrategyNumber strategy = after ? BTGreaterStrategyNumber : BTGreaterEqualStrategyNumber;
 	ScanKeyData keys[2];
@@ -43,7 +43,7 @@ outbox_outstanding_rescan(IndexScanDesc scan, OutboxOutstandingStart *start,
 }
 
 void
-outbox_outstanding_key(IndexScanDesc scan, OutboxKey *key)
+outbox_outstanding_key(IndexScanDesc scan, OutboxQueuePosition *key)
 {
 	bool		isnull;
 

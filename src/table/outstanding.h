@@ -20,7 +20,7 @@
 /* What a scan keeps pointing at while it runs. */
 typedef struct OutboxOutstandingStart
 {
-	OutboxKey	key;
+	OutboxQueuePosition key;
 	ScanKeyData row[2];
 } OutboxOutstandingStart;
 
@@ -30,9 +30,9 @@ typedef struct OutboxOutstandingStart
  * !after.  start must live as long as the scan does.
  */
 extern void outbox_outstanding_rescan(IndexScanDesc scan, OutboxOutstandingStart *start,
-									  int32 handler_id, const OutboxKey *at, bool after);
+									  int32 handler_id, const OutboxQueuePosition *at, bool after);
 
 /* The queue key of the entry the scan is at, dead or not; the scan has xs_want_itup set. */
-extern void outbox_outstanding_key(IndexScanDesc scan, OutboxKey *key);
+extern void outbox_outstanding_key(IndexScanDesc scan, OutboxQueuePosition *key);
 
 #endif							/* OUTBOX_OUTSTANDING_H */

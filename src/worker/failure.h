@@ -6,7 +6,7 @@
  * Promises: the same failure is reported once, and again only after a minute
  * or when another one came in between; nothing of the rows that were written.
  *
- * Processes: the dispatchers, the hook workers and the settlers.
+ * Processes: the dispatchers, the on_settle workers and the settlers.
  *
  *-------------------------------------------------------------------------
  */

@@ -135,7 +135,7 @@ wait_for_departure(OutboxDatabase *slot)
 
 	for (;;)
 	{
-		bool		barred = outbox_bar_raise(slot, &pid, &procno);
+		bool		barred = outbox_lockout_raise(slot, &pid, &procno);
 		TimestampTz waited = GetCurrentTimestamp() - begin;
 
 		if ((barred && pid == 0) || waited >= LEAVE_TIMEOUT_US)
@@ -211,7 +211,7 @@ guard_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, Proces
 void
 outbox_guard_at_end(void)
 {
-	outbox_bars_lower();
+	outbox_lockouts_lower();
 	if (look_at_end)
 		outbox_wake_launcher(true);
 	look_at_end = false;

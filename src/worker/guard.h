@@ -5,7 +5,7 @@
  *
  * DROP DATABASE, ALTER DATABASE RENAME and SET TABLESPACE, and CREATE
  * DATABASE with it as template refuse to run while anybody is connected.
- * The guard asks the dispatcher to leave first and bars its return until
+ * The guard asks the dispatcher to leave first and lockouts its return until
  * the command's transaction has ended.  It also notices COMMIT PREPARED and
  * a dropped or updated extension.
  *

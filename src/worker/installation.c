@@ -20,21 +20,21 @@
 #include "worker/installation.h"
 
 /* One definition of what a copy is, for the dispatcher and for operators. */
-static OutboxPlan held_plan = {
-	.sql = "SELECT outbox._held()",
+static OutboxPlan is_copy_plan = {
+	.sql = "SELECT outbox._is_copy()",
 };
 
 static bool
-is_held(void)
+read_is_copy(void)
 {
 	bool		isnull;
-	bool		held;
+	bool		is_copy;
 
 	SPI_connect();
-	outbox_execute(&held_plan, NULL, NULL, true, 1, SPI_OK_SELECT);
-	held = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	outbox_execute(&is_copy_plan, NULL, NULL, true, 1, SPI_OK_SELECT);
+	is_copy = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
-	return held;
+	return is_copy;
 }
 
 void
@@ -56,5 +56,5 @@ outbox_installation_read(OutboxInstallation *installation)
 				 "or restart the server if the library was replaced while it ran", version, OUTBOX_SQL_VERSION);
 		return;
 	}
-	installation->held = is_held();
+	installation->is_copy = read_is_copy();
 }

@@ -25,7 +25,7 @@ typedef struct OutboxInstallation
 	bool		installed;
 	Oid			extension;		/* another one after DROP and CREATE */
 	bool		version_matches;
-	bool		held;			/* a copy */
+	bool		is_copy;			/* a copy */
 	char		problem[256];	/* when the version does not match */
 } OutboxInstallation;
 

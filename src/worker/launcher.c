@@ -193,7 +193,7 @@ view_slot(Oid dboid, SlotView *view)
 	view->state = view->slot->state;
 	memcpy(view->error, view->slot->last_error, sizeof(view->error));
 	SpinLockRelease(&view->slot->mutex);
-	view->barred = outbox_bar_is_up(view->slot);
+	view->barred = outbox_lockout_is_up(view->slot);
 }
 
 /* For a database without a dispatcher: say why it has none.  error may be NULL: keep what is there. */
@@ -483,7 +483,7 @@ note_end(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 		case OUTBOX_DISPATCHER_STOPPED:
 			note_stopped(entry, view);
 			break;
-		case OUTBOX_DISPATCHER_BARRED:
+		case OUTBOX_DISPATCHER_LOCKED_OUT:
 			entry->state = DATABASE_WAITING;
 			entry->next_start = now;
 			break;

@@ -33,7 +33,7 @@ extern void outbox_pin_settings(void);
 extern void outbox_pin_settling(const char *lock_timeout);
 
 /*
- * The same for one that runs nobody's functions, as a hook worker does: of
+ * The same for one that runs nobody's functions, as a on_settle worker does: of
  * triggers on the extension's tables only those that their owner made ENABLE
  * ALWAYS fire.
  */

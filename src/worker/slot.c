@@ -58,10 +58,10 @@ try_take(OutboxDatabase *db, Oid dboid)
 	SpinLockAcquire(&db->mutex);
 	if (db->dboid != dboid)
 		result = MOVED;
-	else if (db->pid == 0 && outbox_bar_is_up_locked(db))
+	else if (db->pid == 0 && outbox_is_locked_out_locked(db))
 	{
 		/* The launcher is not to take this for a failure. */
-		db->state = OUTBOX_DISPATCHER_BARRED;
+		db->state = OUTBOX_DISPATCHER_LOCKED_OUT;
 		db->since = now;
 	}
 	else if (db->pid == 0)
@@ -192,12 +192,12 @@ outbox_slot_sends(bool sends)
 }
 
 bool
-outbox_slot_is_barred(void)
+outbox_slot_is_locked_out(void)
 {
 	bool		barred;
 
 	SpinLockAcquire(&slot->mutex);
-	barred = outbox_bar_is_up_locked(slot);
+	barred = outbox_is_locked_out_locked(slot);
 	SpinLockRelease(&slot->mutex);
 	return barred;
 }

@@ -34,7 +34,7 @@ extern void outbox_slot_in_flight(int in_flight);
 extern void outbox_slot_sends(bool sends);
 
 /* True if DROP DATABASE or the like asks the dispatcher to leave. */
-extern bool outbox_slot_is_barred(void);
+extern bool outbox_slot_is_locked_out(void);
 
 /* The process is about to exit on purpose: leave the slot in this state, and with this text if there is one. */
 extern void outbox_slot_leave(OutboxDispatcherState state, const char *text);

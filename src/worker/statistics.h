@@ -4,7 +4,7 @@
  *		Lets the statistics system know what was written, or autovacuum would
  *		never come.
  *
- * Processes: the dispatchers, the hook workers and the settlers.
+ * Processes: the dispatchers, the on_settle workers and the settlers.
  *
  *-------------------------------------------------------------------------
  */

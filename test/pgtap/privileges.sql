@@ -18,10 +18,10 @@ INSERT INTO privilege VALUES
 ('function', 'create_handler alter_handler drop_handler rotate_secret erase_tenant adopt accept', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal: rings and triggers
-('function', '_ring _ring_handlers _ring_rescan _ring_launcher _skip_row _handler_changed _status_changed _home _held _seed_ids', 'W'),
+('function', '_ring _ring_handlers _ring_rescan _ring_launcher _skip_row _handler_changed _status_changed _home _is_copy _seed_ids', 'W'),
 -- checks
 ('function', '_check_rules _check_pattern _check_url _check_headers _check_secret _check_name _check_number _check_interval _check_choice _check_path', 'W'),
-('function', '_check_topics _check_backoff _check_handler _check_push_handler _check_hook _check_rights _check_filter', 'W'),
+('function', '_check_topics _check_backoff _check_handler _check_push_handler _check_on_settle _check_rights _check_filter', 'W'),
 -- the bodies of public functions, and what they have in common
 ('function', '_creator _rotate_secret _new_secret _public_key _id_floor _push_options _options _given _store_handler _store_secrets _lock_handler _reset_options', 'W'),
 ('function', '_create_handler _alter_handler _drop_handler _pause_handler _resume_handler _cancel_dropped', 'W'),
@@ -29,8 +29,8 @@ INSERT INTO privilege VALUES
 ('function', '_topic_taken _retention _live_handler _lock_message _handler_of_message _revive _route_again _cancel _cancel_all _state_name', 'W'),
 ('view', 'deliveries dead_letters attempts blocked_keys handlers', 'OW'),
 ('view', 'backlog handler_stats dispatchers', 'OMW'),
-('table', 'installation message delivery handler handler_status handler_secret attempt hook consumer inbox', 'W'),
-('sequence', 'handler_id hook_id', 'W'),
+('table', 'installation message delivery handler handler_status handler_secret attempt on_settle_queue consumer inbox', 'W'),
+('sequence', 'handler_id on_settle_queue_id', 'W'),
 ('type', 'settlement', '*PCOMW'),
 ('schema', 'outbox', '*PCOMW');
 CREATE TEMP TABLE cell AS SELECT kind, object, who FROM privilege, string_to_table(objects, ' ') object;

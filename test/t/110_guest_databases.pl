@@ -114,7 +114,7 @@ delivers('store', '/shop', 'the dispatcher is back in any case');
 my $session = $node->background_psql('postgres', on_error_stop => 0);
 $session->query_safe('BEGIN; ALTER DATABASE store RENAME TO shop');
 is($node->sql("SELECT state || ' ' || (pid IS NULL) FROM outbox.dispatchers WHERE database = 'store'", 'other'),
-	'barred true', 'RENAME in a transaction block bars the dispatcher');
+	'locked out true', 'RENAME in a transaction block bars the dispatcher');
 $session->query_safe('ROLLBACK');
 delivers('store', '/shop', 'until it is rolled back');
 $session->query_safe('BEGIN; ALTER DATABASE store RENAME TO shop');

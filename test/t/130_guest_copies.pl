@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $receiver = HttpReceiver->start;
-my $node = OutboxCluster->create('main', extension => 0, conf => "wal_level = logical\nmax_wal_senders = 8\nmax_replication_slots = 8\noutbox.rescan_interval = 1s\noutbox.hook_timeout = 1h");
+my $node = OutboxCluster->create('main', extension => 0, conf => "wal_level = logical\nmax_wal_senders = 8\nmax_replication_slots = 8\noutbox.rescan_interval = 1s\noutbox.on_settle_timeout = 1h");
 
 # A bit of everything.
 $node->extension('prod');
@@ -44,11 +44,11 @@ $node->sql("SELECT outbox.claim('pull')", 'prod');
 $node->stage('a.b', '{"n": "pending"}', database => 'prod', dedupe_key => 'd');
 $node->stage('a.b', '{"n": "held"}', database => 'prod');
 $node->sql("SELECT outbox.pause_handler('pull', 'for a while')", 'prod');
-# An outcome whose hook does not come to an end.
+# An outcome whose function does not come to an end.
 my $blocker = $node->background_psql('prod', on_error_stop => 0);
 $blocker->query_safe('SELECT pg_advisory_lock(1)');
 $node->stage('h.i', '{}', database => 'prod');
-$node->wait_for("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 1, 'one waits for its hook');
+$node->wait_for("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 1, 'one waits for its function');
 $node->wait_for_states('dead 1, delivered 1, leased 2, pending 4, retrying 1', 'a bit of everything', 'prod');
 my $sent = $receiver->count('/push');
 my $hooked = $receiver->count('/hooked');
@@ -132,7 +132,7 @@ sub looked_at
 $node->sql('CREATE DATABASE pieces');
 is(restore_part('pieces', "$dir/whole", qr/ EXTENSION | FUNCTION /), '', 'first the extension');
 looked_at('pieces');
-foreach my $table (qw(delivery hook attempt handler handler_status handler_secret message installation consumer inbox))
+foreach my $table (qw(delivery on_settle_queue attempt handler handler_status handler_secret message installation consumer inbox))
 {
 	is(restore_part('pieces', "$dir/whole", qr/ TABLE DATA outbox \Q$table\E /), '', "then $table");
 	looked_at('pieces');
@@ -171,7 +171,7 @@ is($receiver->count('/push'), $sent, 'nothing was sent by any of them');
 $node->sql("SELECT outbox.resume_handler('push')", 'whole');
 is($node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'push' AND state = 'pending'", 'whole'), 2, 'a resumed handler of a copy sends nothing either');
 is($node->sql('SELECT outbox.adopt()', 'whole'), 't', 'adopt() says that it was held');
-$node->wait_for_states('dead 1, delivered 4, leased 1, pending 2, retrying 1', 'and what was pending is delivered, and what waited for its hook settled', 'whole');
+$node->wait_for_states('dead 1, delivered 4, leased 1, pending 2, retrying 1', 'and what was pending is delivered, and what waited for its function settled', 'whole');
 is($receiver->count('/push'), $sent + 2, 'each once');
 is($receiver->count('/hooked'), $hooked, 'the latter is not sent again');
 is($node->sql("SET ROLE worker; SELECT count(*) FROM outbox.claim('pull')", 'whole'), 0, 'who could consume can');
@@ -184,7 +184,7 @@ is_deeply([ contents('prod') ], [ $contents, $sequences ], 'the original is as i
 
 # A logical subscriber of all tables, on another server.
 $blocker->quit;
-$node->wait_for_states('dead 1, delivered 2, leased 1, pending 4, retrying 1', 'the hook has ended', 'prod');
+$node->wait_for_states('dead 1, delivered 2, leased 1, pending 4, retrying 1', 'the function has ended', 'prod');
 ($contents) = contents('prod');
 my $subscriber = OutboxCluster->create('subscriber', extension => 0, conf => "outbox.rescan_interval = 1s\nmax_logical_replication_workers = 8\nmax_worker_processes = 30");
 $subscriber->sql('CREATE ROLE worker');

@@ -188,7 +188,7 @@ sub live
 	$receiver->wait_for_requests(2, "/$h");
 	is(scalar(keys %{ { map { $_->{connection} => 1 } $receiver->requests("/$h") } }), 2, "$scope: a handler that has changed a little is used as it is now");
 	$node->wait_for("SELECT DISTINCT outcome || ' ' || (payload ->> 'n') FROM app.settled WHERE handler = '$h'", "delivered $hidden{payload}", "$scope: the on_settle function has run");
-	$node->wait_for('SELECT count(*) FROM outbox.hook', 0, "$scope: and has settled it");
+	$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 0, "$scope: and has settled it");
 
 	# Operators.
 	$receiver->on("/$h-fails", {});
@@ -283,7 +283,7 @@ SQL
 sub complaints
 {
 	my $mark = shift;
-	return join "\n", grep { /\] outbox (launcher|dispatcher|hook worker|settler) (?!LOG|DEBUG|DETAIL|HINT|CONTEXT|STATEMENT|LOCATION)[A-Z]+:/ } split /\n/, slurp_file($node->logfile, $mark);
+	return join "\n", grep { /\] outbox (launcher|dispatcher|on_settle worker|settler) (?!LOG|DEBUG|DETAIL|HINT|CONTEXT|STATEMENT|LOCATION)[A-Z]+:/ } split /\n/, slurp_file($node->logfile, $mark);
 }
 
 $ENV{PGOPTIONS} = "$spared $quiet";

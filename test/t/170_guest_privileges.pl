@@ -141,7 +141,7 @@ SQL
 $node->sql("BEGIN; SET LOCAL session_replication_role = replica; UPDATE outbox.installation SET database_oid = 1; COMMIT; SELECT outbox.adopt()");
 is($node->sql('SELECT count(*) FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id WHERE d.state > 2 AND d.settled_at < now() - interval \'1 hour\''), 0, 'pruned');
 cmp_ok($node->sql('SELECT count(*) FROM mallory.child c WHERE NOT EXISTS (SELECT FROM outbox.message m WHERE m.id = c.id)'), '>', 0, 'what mallory refers to was removed');
-$node->wait_for("SELECT count(*) FROM outbox.hook", 0, 'nothing is left with hooks');
+$node->wait_for("SELECT count(*) FROM outbox.on_settle_queue", 0, 'nothing is left with hooks');
 is($node->sql($sprung), '', 'no trigger of mallory has fired');
 
 # The traps are set all the same, and outbox.verify() sees them.
@@ -191,21 +191,21 @@ CREATE FUNCTION dba.tell() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN RAISE 
 CREATE FUNCTION dba.tell(what text) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS \$\$ BEGIN RAISE LOG '% ran as %', what, current_user; RETURN true; END \$\$;
 CREATE INDEX ON outbox.delivery ((dba.tell('index of delivery')), state);
 ALTER TABLE outbox.attempt ADD CHECK (dba.tell('check of attempt'));
-CREATE CONSTRAINT TRIGGER late AFTER INSERT OR DELETE ON outbox.hook DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION dba.tell();
-ALTER TABLE outbox.hook ENABLE ALWAYS TRIGGER late;
+CREATE CONSTRAINT TRIGGER late AFTER INSERT OR DELETE ON outbox.on_settle_queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION dba.tell();
+ALTER TABLE outbox.on_settle_queue ENABLE ALWAYS TRIGGER late;
 CREATE TRIGGER soon AFTER INSERT ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION dba.tell();
 ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER soon;
-CREATE OR REPLACE FUNCTION outbox._held() RETURNS boolean LANGUAGE plpgsql AS \$\$ BEGIN RETURN NOT dba.tell('function of outbox'); END \$\$;
+CREATE OR REPLACE FUNCTION outbox._is_copy() RETURNS boolean LANGUAGE plpgsql AS \$\$ BEGIN RETURN NOT dba.tell('function of outbox'); END \$\$;
 SQL
 my $before = $node->dispatcher_pid('lost');
 $node->sql("SELECT pg_terminate_backend($before)");
 $node->wait_for_dispatcher('lost', $before);
-$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND datname = 'lost'", 1, 'the workers have started with what the owner has changed');
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND datname = 'lost'", 1, 'the workers have started with what the owner has changed');
 $node->stage('a', '{}', database => 'lost');
 $node->wait_for_states('delivered 2', 'delivery goes on', 'lost');
 # Of the workers, which have no application name.
 my %ran = map { $_ => 1 } $node->log_text =~ /\[\d+\] LOG:  (.+ ran as .+)/g;
-is(join(', ', sort keys %ran), 'attempt ran as dba, check of attempt ran as dba, function of outbox ran as dba, hook ran as dba, index of delivery ran as dba', 'all of it ran with the rights of the owner');
+is(join(', ', sort keys %ran), 'attempt ran as dba, check of attempt ran as dba, function of outbox ran as dba, index of delivery ran as dba, on_settle_queue ran as dba', 'all of it ran with the rights of the owner');
 is($node->sql("SELECT count(*) FROM outbox.verify() WHERE finding = 'owner that is not a superuser' AND severity = 'error'", 'lost'), 1, 'outbox.verify() reports the owner');
 
 unlike($node->log_text, qr/PANIC|TRAP|terminated by signal/, 'nothing crashed');

@@ -157,7 +157,7 @@ is(sprung(), '', 'called by the attacker, nothing of his has run');
 $node->sql("$temporary\n$path\n" . calls('superuser'));
 is(sprung(), '', 'nor called by a superuser who looks names up there');
 $node->sql("$path SELECT outbox.drop_handler('attacker'), outbox.drop_handler('attacker pull'), outbox.drop_handler('attacker slow')");
-$node->wait_for("SELECT count(*) FROM outbox.hook", 0, 'no function is left to be run');
+$node->wait_for("SELECT count(*) FROM outbox.on_settle_queue", 0, 'no function is left to be run');
 cmp_ok($receiver->count('/ok'), '>', 0, 'messages were delivered');
 cmp_ok($receiver->count('/fails'), '>', 0, 'or not');
 is(sprung(), '', 'nor in the workers');

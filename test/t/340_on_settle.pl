@@ -11,7 +11,7 @@ use Time::HiRes qw(time);
 
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('main', conf => <<'END');
-outbox.hook_timeout = 5s
+outbox.on_settle_timeout = 5s
 outbox.log_attempts = all
 outbox.rescan_interval = 1h
 END
@@ -49,7 +49,7 @@ sub nothing_is_left
 {
 	my $name = shift;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return $node->wait_for('SELECT count(*) FROM outbox.hook', 0, "$name: no hand-over is left");
+	return $node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 0, "$name: no hand-over is left");
 }
 
 # --- delivered: what the function is told, and that both commit together
@@ -66,8 +66,8 @@ is($node->sql("SELECT concat_ws(' ', attempt, outcome, code, http_status, durati
 	'1 delivered 201 t', 'the attempt is logged');
 is($node->sql('SELECT due_at < settled_at FROM outbox.deliveries'), 't', 'the delivery has its due time again');
 nothing_is_left('delivered');
-is($node->sql("SELECT backend_type, state, query FROM pg_stat_activity WHERE backend_type = 'outbox hook worker'"),
-	'outbox hook worker|idle|waiting for outcomes', 'the worker says what it does');
+is($node->sql("SELECT backend_type, state, query FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker'"),
+	'outbox on_settle worker|idle|waiting for outcomes', 'the worker says what it does');
 
 # --- every outcome
 handler('each', 'app.note', max_attempts => 2);
@@ -113,13 +113,13 @@ $node->stage('t.once');
 $node->wait_for(outcome('once'), 'delivered 2 - 200', 'a function that fails once: delivered at the second attempt');
 is($receiver->count('/once'), 2, 'the receiver was called for each attempt');
 is($node->sql("SELECT string_agg(concat_ws(' ', attempt, outcome, code, http_status, error), ', ' ORDER BY attempt) FROM outbox.attempts WHERE handler = 'once'"),
-	'1 retrying hook_failed 200 not now: later, 2 delivered 200', 'the failure is logged as such');
+	'1 retrying on_settle_failed 200 not now: later, 2 delivered 200', 'the failure is logged as such');
 is($node->sql("SELECT string_agg((s).attempt::text, ',') FROM app.settled"), '2', 'what the failed call wrote is gone');
 
 handler('never', 'app.fail', max_attempts => 3);
 $node->sql('TRUNCATE app.settled');
 $id = $node->stage('t.never');
-$node->wait_for(outcome('never'), 'dead 3 hook_failed 200', 'a function that always fails: dead after max_attempts');
+$node->wait_for(outcome('never'), 'dead 3 on_settle_failed 200', 'a function that always fails: dead after max_attempts');
 is($receiver->count('/never'), 3, 'it was sent for each attempt');
 is($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'never'"), 'never', 'the dead letter says why');
 is($node->sql('SELECT count(*) FROM app.settled'), 0, 'nothing it wrote is there');
@@ -129,9 +129,9 @@ $node->wait_for(outcome('never'), 'delivered 4 - 200', 'it is delivered');
 is($node->sql('SELECT (s).attempt FROM app.settled'), 4, 'and the new function has run');
 
 # A rule for the code decides otherwise.
-handler('ruled', 'app.fail', rules => '{"hook_failed": {"action": "fail"}}');
+handler('ruled', 'app.fail', rules => '{"on_settle_failed": {"action": "fail"}}');
 $node->stage('t.ruled');
-$node->wait_for(outcome('ruled'), 'dead 1 hook_failed 200', 'a rule for hook_failed counts');
+$node->wait_for(outcome('ruled'), 'dead 1 on_settle_failed 200', 'a rule for on_settle_failed counts');
 nothing_is_left('failures');
 
 # --- chaining: the function stages the next message
@@ -153,7 +153,7 @@ is($node->sql("SELECT count(*) FROM outbox.message WHERE correlation_id = 'chain
 handler('gone', 'app.note', max_attempts => 2);
 $node->sql('SET ROLE app; ALTER FUNCTION app.note(outbox.settlement) RENAME TO note_2');
 $node->stage('t.gone');
-$node->wait_for(outcome('gone'), 'dead 2 hook_failed 200', 'without its function a delivery fails');
+$node->wait_for(outcome('gone'), 'dead 2 on_settle_failed 200', 'without its function a delivery fails');
 is($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'gone'"),
 	'on_settle function app.note(outbox.settlement) does not exist', 'and says so');
 $node->sql('SET ROLE app; ALTER FUNCTION app.note_2(outbox.settlement) RENAME TO note');
@@ -174,13 +174,13 @@ BEGIN
 	INSERT INTO app.settled (s) VALUES (s);
 END $$;
 SQL
-$node->safe_psql('postgres', "ALTER DATABASE postgres SET outbox.hook_timeout = '60s'");
+$node->safe_psql('postgres', "ALTER DATABASE postgres SET outbox.on_settle_timeout = '60s'");
 $node->reload;
 handler('gated', 'app.pass_gate');
 my $gate = $node->background_psql('postgres');
 $gate->query_safe('BEGIN; LOCK TABLE app.gate');
 my @gated = map { $node->stage('t.gated', "{\"n\": $_}") } 1 .. 4;
-$node->wait_for("SELECT count(*) FROM outbox.hook k JOIN outbox.handlers h ON h.id = k.handler_id WHERE h.name = 'gated'", 4, 'four are handed over');
+$node->wait_for("SELECT count(*) FROM outbox.on_settle_queue k JOIN outbox.handlers h ON h.id = k.handler_id WHERE h.name = 'gated'", 4, 'four are handed over');
 is($node->sql(outcome('gated')), join(', ', ('leased 1 -') x 4), 'their state is leased, the attempt counted');
 is($node->sql("SELECT due_at FROM outbox.deliveries WHERE handler = 'gated' LIMIT 1"), 'infinity', 'and nobody is to try them');
 is($node->sql("SELECT outbox.cancel('$gated[2]', 'no more')"), 1, 'the third one can be cancelled');
@@ -211,7 +211,7 @@ nothing_is_left('requeue');
 $gate->query_safe('BEGIN; LOCK TABLE app.gate');
 $receiver->forget;
 $node->sql("SELECT count(outbox.stage('t.gated', jsonb_build_object('n', n))) FROM generate_series(1, 1000) n");
-$node->wait_for('SELECT count(*) >= 200 FROM outbox.hook', 't', 'the limit is reached');
+$node->wait_for('SELECT count(*) >= 200 FROM outbox.on_settle_queue', 't', 'the limit is reached');
 my $before = -1;
 $node->wait_while_not(sub { my $n = $receiver->count('/gated'); my $same = $n == $before; $before = $n; select undef, undef, undef, 0.5; return $same },
 	'the lane stops');
@@ -228,19 +228,19 @@ nothing_is_left('bound');
 # --- erasing a tenant erases its hand-overs
 $gate->query_safe('BEGIN; LOCK TABLE app.gate');
 $node->stage('t.gated', '{}', tenant => 'erased') foreach 1 .. 2;
-$node->wait_for('SELECT count(*) FROM outbox.hook', 2, 'two of a tenant are handed over');
+$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 2, 'two of a tenant are handed over');
 my $erase = $node->background_psql('postgres');
 $erase->query_until(qr/erasing/, "\\echo erasing\nSELECT outbox.erase_tenant('erased');\n");
 $node->wait_for("SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'SELECT outbox.erase_tenant%' AND wait_event_type = 'Lock'", 't',
 	'erasing waits for the delivery whose function runs');
 $gate->query_safe('COMMIT');
 $erase->quit;
-$node->wait_for("SELECT (SELECT count(*) FROM outbox.hook) + (SELECT count(*) FROM outbox.message WHERE tenant = 'erased')", 0, 'then nothing is left');
+$node->wait_for("SELECT (SELECT count(*) FROM outbox.on_settle_queue) + (SELECT count(*) FROM outbox.message WHERE tenant = 'erased')", 0, 'then nothing is left');
 
 # --- DROP HANDLER while handed over
 $gate->query_safe('BEGIN; LOCK TABLE app.gate');
 $node->stage('t.gated') foreach 1 .. 3;
-$node->wait_for('SELECT count(*) FROM outbox.hook', 3, 'three are handed over');
+$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 3, 'three are handed over');
 $node->sql("TRUNCATE app.settled; SET ROLE app; SELECT outbox.drop_handler('gated')");
 $gate->query_safe('COMMIT');
 nothing_is_left('drop handler');
@@ -250,7 +250,7 @@ is($node->sql('SELECT count(*) FROM app.settled'), 1, 'only the one that was run
 
 # --- without any function the worker leaves
 $node->sql("SET ROLE app; SELECT outbox.drop_handler(name) FROM (VALUES ('plain'), ('each'), ('once'), ('never'), ('ruled'), ('chain'), ('gone')) v (name)");
-$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker'", 0, 'without any function the worker leaves');
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker'", 0, 'without any function the worker leaves');
 
 $_->quit foreach $gate, $holder;
 $node->stop;

@@ -12,7 +12,7 @@ use Time::HiRes qw(time);
 
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('main', conf => <<'END');
-outbox.hook_timeout = 5s
+outbox.on_settle_timeout = 5s
 outbox.rescan_interval = 1h
 END
 
@@ -209,10 +209,10 @@ is($node->sql("SELECT string_agg(what, ',') FROM app.seen WHERE handler = 'trigg
 handler('defer', 'BEGIN SET CONSTRAINTS ALL DEFERRED; INSERT INTO app.traced VALUES (1); END');
 is(result('defer'), 'dead: cannot fire deferred trigger within security-restricted operation', 'a function cannot put it off until it would have others');
 is($node->sql('SELECT count(*) FROM app.traced'), 1, 'and nothing of it stays');
-is($node->sql('SELECT count(*) FROM outbox.hook'), 0, 'no hand-over is left');
+is($node->sql('SELECT count(*) FROM outbox.on_settle_queue'), 0, 'no hand-over is left');
 
 # --- time: a slow function is cancelled, and nobody waits for it but its own handler
-$node->sql("ALTER DATABASE postgres SET outbox.hook_timeout = '1500ms'");
+$node->sql("ALTER DATABASE postgres SET outbox.on_settle_timeout = '1500ms'");
 $node->reload;
 $node->sql('GRANT EXECUTE ON FUNCTION outbox.alter_handler TO app');
 handler('sleepy', 'BEGIN PERFORM pg_sleep(60); END');
@@ -231,7 +231,7 @@ my $took = time - $begin;
 my $slept = $node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'sleepy' AND state = 'dead'");
 cmp_ok($slept, '<', 9, "while that function slept ($took s)");
 $node->wait_for(q{SELECT string_agg(state || ' ' || code || ' ' || error, ', ') FROM outbox.deliveries WHERE handler = 'sleepy'},
-	join(', ', ('dead hook_failed on_settle function was cancelled after 1500 ms (outbox.hook_timeout)') x 9), 'it is cancelled each time');
+	join(', ', ('dead on_settle_failed on_settle function was cancelled after 1500 ms (outbox.on_settle_timeout)') x 9), 'it is cancelled each time');
 is($node->sql("SELECT count(*) FROM app.seen WHERE handler = 'quick'"), 300, 'each of the others had its call');
 
 # It may wait for a lock for half the time.
@@ -262,13 +262,13 @@ is($node->sql("SELECT count(*) FROM app.seen WHERE handler = 'stubborn'"), 0, 'n
 is(result('quick'), 'delivered', 'and a new worker has taken over');
 
 # An operator cancels it by hand.
-$node->sql("ALTER DATABASE postgres SET outbox.hook_timeout = '60s'");
+$node->sql("ALTER DATABASE postgres SET outbox.on_settle_timeout = '60s'");
 $node->reload;
 my $id = $node->stage('t.sleepy');
 $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE query = 'on_settle of handler \"sleepy\"'", 1, 'the function sleeps again');
 $node->sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query = 'on_settle of handler \"sleepy\"'");
 $node->wait_for("SELECT concat_ws(' ', state, error) FROM outbox.deliveries WHERE message_id = '$id'", 'dead canceling statement due to user request', 'pg_cancel_backend() fails the function');
-$node->sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker'");
+$node->sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker'");
 is(result('quick'), 'delivered', 'an idle worker does not mind being cancelled');
 
 # Nothing of what was told or done went into the log.

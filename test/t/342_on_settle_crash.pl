@@ -12,7 +12,7 @@ use Time::HiRes qw(time usleep);
 
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('main', conf => <<'END');
-outbox.hook_timeout = 5min
+outbox.on_settle_timeout = 5min
 outbox.rescan_interval = 1h
 deadlock_timeout = 20s
 END
@@ -51,7 +51,7 @@ sub close_gate
 	return $gate;
 }
 
-my $running = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND query LIKE 'on_settle of handler%' AND wait_event_type = 'Lock'";
+my $running = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND query LIKE 'on_settle of handler%' AND wait_event_type = 'Lock'";
 
 # Three messages, of which the function of the first is running.
 sub hand_over
@@ -60,7 +60,7 @@ sub hand_over
 	$receiver->forget;
 	$node->sql('TRUNCATE app.done', $database);
 	$node->stage('t.gated', '{}', database => $database) foreach 1 .. 3;
-	$node->wait_for('SELECT count(*) FROM outbox.hook', 3, 'three are handed over', $database);
+	$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 3, 'three are handed over', $database);
 	$node->wait_for($running, 1, 'the function of the first is running');
 	return;
 }
@@ -81,13 +81,13 @@ sub check
 	my ($name, $database) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	check_only('gated', $name, $database);
-	$node->wait_for('SELECT count(*) FROM outbox.hook', 0, "$name: no hand-over is left", $database);
+	$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 0, "$name: no hand-over is left", $database);
 	return;
 }
 
 sub hook_worker
 {
-	return $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' ORDER BY backend_start LIMIT 1");
+	return $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' ORDER BY backend_start LIMIT 1");
 }
 
 $node->sql('CREATE ROLE app');
@@ -98,7 +98,7 @@ my $gate = close_gate();
 hand_over();
 my $pid = hook_worker();
 $node->sql("SELECT pg_terminate_backend($pid)");
-$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND pid <> $pid", 1, 'terminated, the worker comes back');
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND pid <> $pid", 1, 'terminated, the worker comes back');
 $gate->query_safe('COMMIT');
 $gate->quit;
 check('terminated worker');
@@ -121,13 +121,13 @@ hand_over();
 $node->stage('t.gated_2');
 $node->wait_for($running, 2, 'while one function runs, a spare worker runs that of another handler');
 $node->stage('t.gated_2') foreach 1 .. 2;
-$node->wait_for('SELECT count(*) FROM outbox.hook', 6, 'more are handed over');
+$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 6, 'more are handed over');
 $gate->query_safe('COMMIT');
 $gate->quit;
 check_only('gated', 'beside the spare');
 $pid = $node->sql("SELECT pid FROM pg_stat_activity WHERE query = 'on_settle of handler \"gated_2\"'");
 # It is idle once it has found that the spare has those that are left.
-$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND pid <> $pid AND state = 'idle'", 1, 'the first worker finds nothing to do');
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND pid <> $pid AND state = 'idle'", 1, 'the first worker finds nothing to do');
 $node->sql("SELECT pg_terminate_backend($pid)");
 $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE query = 'on_settle of handler \"gated_2\"' AND pid <> $pid", 1, 'the spare terminated, the first one takes over');
 $gate_2->query_safe('COMMIT');
@@ -145,7 +145,7 @@ my $begin = time;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 $node->wait_for_dispatcher('postgres', $dispatcher);
 cmp_ok(time - $begin, '<', 10, 'terminated, the dispatcher comes back');
-$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND pid <> $pid", 1, 'with a worker of its own');
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND pid <> $pid", 1, 'with a worker of its own');
 $gate->query_safe('COMMIT');
 $gate->quit;
 check('terminated dispatcher');
@@ -198,7 +198,7 @@ BEGIN
 END $$;
 INSERT INTO app.gate VALUES (1);
 SQL
-$running = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND query LIKE 'on_settle of handler%' AND wait_event = 'PgSleep'";
+$running = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND query LIKE 'on_settle of handler%' AND wait_event = 'PgSleep'";
 hand_over('second');
 $begin = time;
 $node->sql('ALTER DATABASE second RENAME TO renamed');
@@ -208,9 +208,9 @@ $begin = time;
 $node->sql('CREATE DATABASE copy TEMPLATE renamed');
 cmp_ok(time - $begin, '<', 5, 'neither does a copy by TEMPLATE');
 $node->wait_for("SELECT state FROM outbox.dispatchers WHERE database = 'copy'", 'held', 'the copy holds its deliveries');
-is($node->sql('SELECT count(*) FROM outbox.hook', 'copy'), 3, 'it has hand-overs');
+is($node->sql('SELECT count(*) FROM outbox.on_settle_queue', 'copy'), 3, 'it has hand-overs');
 $node->wait_for($running, 1, 'the function of the original runs again');
-is($node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND datname = 'copy'"), 0, 'in the copy none does');
+is($node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND datname = 'copy'"), 0, 'in the copy none does');
 $node->sql('DELETE FROM app.gate', 'copy');
 $node->sql('SELECT outbox.adopt()', 'copy');
 $node->wait_for("SELECT string_agg(DISTINCT state || ' ' || attempts, ', ') FROM outbox.deliveries WHERE handler = 'gated'", 'delivered 1', 'until the copy is adopted', 'copy');
@@ -218,10 +218,10 @@ is($node->sql('SELECT count(*) FROM app.done', 'copy'), 3, 'then each has its ca
 $begin = time;
 $node->sql('DROP DATABASE renamed');
 cmp_ok(time - $begin, '<', 5, 'DROP DATABASE does not wait for a function');
-is($node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox hook worker' AND datname = 'renamed'"), 0, 'and its worker is gone');
+is($node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND datname = 'renamed'"), 0, 'and its worker is gone');
 
 # --- DROP EXTENSION waits for the function that runs, no longer
-$node->sql("INSERT INTO app.gate VALUES (1); ALTER DATABASE copy SET outbox.hook_timeout = '2s'", 'copy');
+$node->sql("INSERT INTO app.gate VALUES (1); ALTER DATABASE copy SET outbox.on_settle_timeout = '2s'", 'copy');
 $node->reload;
 hand_over('copy');
 $begin = time;
@@ -257,7 +257,7 @@ is($locker->finish, '', 'it gets its lock');
 $locker->close;
 $signal->close;
 $node->wait_for("SELECT string_agg(DISTINCT state || ' ' || attempts, ', ') FROM outbox.deliveries WHERE attempts > 1", 'delivered 2', 'the function has failed and run again');
-like($node->sql("SELECT code || ': ' || error FROM outbox.attempts WHERE handler = 'crossing' AND outcome = 'retrying'"), qr/^hook_failed: deadlock detected/, 'which is on record');
+like($node->sql("SELECT code || ': ' || error FROM outbox.attempts WHERE handler = 'crossing' AND outcome = 'retrying'"), qr/^on_settle_failed: deadlock detected/, 'which is on record');
 
 # --- no worker to be had: it is said, and made up for
 $node->append_conf('postgresql.conf', 'max_worker_processes = 3');
@@ -266,7 +266,7 @@ $node->wait_for_dispatcher;
 $receiver->forget;
 $node->sql('TRUNCATE app.done');
 $node->stage('t.gated') foreach 1 .. 3;
-$node->wait_for('SELECT count(*) FROM outbox.hook', 3, 'without a worker outcomes wait');
+$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 3, 'without a worker outcomes wait');
 like($node->log_text, qr/WARNING:  outbox cannot run on_settle functions: no background worker slot is free/, 'which is said');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 8');
 $node->restart;

@@ -12,7 +12,7 @@ use Test::More;
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('main', conf => <<'END');
 outbox.rescan_interval = 1h
-outbox.hook_timeout = 5min
+outbox.on_settle_timeout = 5min
 END
 $node->sql(<<'SQL');
 CREATE ROLE app;
@@ -116,13 +116,13 @@ my $gate = $node->background_psql('postgres');
 $gate->query_safe('BEGIN; LOCK TABLE app.gate');
 $node->sql("SELECT count(outbox.stage('t.gated', jsonb_build_object('k', 'k' || k, 'n', n), key => 'k' || k)) FROM generate_series(1, 3) n, generate_series(1, 4) k");
 $node->sql("SELECT count(outbox.stage('t.gated', jsonb_build_object('k', 'none', 'n', n))) FROM generate_series(1, 3) n");
-$node->wait_for('SELECT count(*) FROM outbox.hook', 7, 'the first of each key is sent, and all without a key');
+$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 7, 'the first of each key is sent, and all without a key');
 is($receiver->count('/gated'), 7, 'no more than that');
 
 # Cancelling one that is handed over lets its key go on; a restart forgets nothing.
-my ($id, $key) = split /\|/, $node->sql("SELECT k.message_id, m.key FROM outbox.hook k JOIN outbox.message m ON m.id = k.message_id WHERE m.key IS NOT NULL ORDER BY k.id DESC LIMIT 1");
+my ($id, $key) = split /\|/, $node->sql("SELECT k.message_id, m.key FROM outbox.on_settle_queue k JOIN outbox.message m ON m.id = k.message_id WHERE m.key IS NOT NULL ORDER BY k.id DESC LIMIT 1");
 $node->sql("SELECT outbox.cancel('$id')");
-$node->wait_for("SELECT count(*) FROM outbox.hook k JOIN outbox.message m ON m.id = k.message_id WHERE m.key = '$key' AND m.payload ->> 'n' = '2'", 1, 'a cancelled one lets its key go on');
+$node->wait_for("SELECT count(*) FROM outbox.on_settle_queue k JOIN outbox.message m ON m.id = k.message_id WHERE m.key = '$key' AND m.payload ->> 'n' = '2'", 1, 'a cancelled one lets its key go on');
 my $dispatcher = $node->dispatcher_pid;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
 $node->wait_for_dispatcher('postgres', $dispatcher);
@@ -135,7 +135,7 @@ $node->wait_for("SELECT string_agg(state || ' ' || n, ', ' ORDER BY state) FROM 
 	'cancelled 1, delivered 15', 'then all go on');
 check_order('gated', '/gated', 'gated');
 is($receiver->count('/gated'), 16, 'each was sent once');
-$node->wait_for('SELECT count(*) FROM outbox.hook', 0, 'no hand-over is left');
+$node->wait_for('SELECT count(*) FROM outbox.on_settle_queue', 0, 'no hand-over is left');
 $node->stop;
 unlike($node->log_text, qr/PANIC|TRAP|ERROR/, 'nothing untoward in the log');
 done_testing();

@@ -14,7 +14,7 @@
 #define NMESSAGES 3
 
 static pg_uuid_t ids[NMESSAGES];
-static OutboxSaid said[NMESSAGES];
+static OutboxDisposition said[NMESSAGES];
 
 static OutboxBatchAnswer
 parse_part(const char *body, size_t len, bool complete)

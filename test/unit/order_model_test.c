@@ -12,7 +12,7 @@
  * one before it, that could be known of, is not done with; and in the end
  * nothing may be left waiting.
  *
- * The steps are those of probe.c, fetch.c, settle.c and lane.c.  So that this
+ * The steps are those of key_scan.c, fetch.c, settle.c and lane.c.  So that this
  * is known to be able to fail, the same is done with one of the rules of
  * order.h broken at a time, and then something must go wrong.
  *
@@ -76,9 +76,9 @@ static TimestampTz clock_now;
 static bool paused;
 static dlist_head fetched;
 static dlist_head waiting;
-static dlist_head held;
+static dlist_head locked_rows;
 static dlist_head settled;
-static OutboxOrderKey *probed;
+static OutboxOrderKey *scanned_key;
 static OutboxDelivery *reading;
 
 static Fault fault;
@@ -259,16 +259,16 @@ expect(int row)
 }
 
 static void
-forget_queued(const OutboxRing *ring)
+forget_queued(const OutboxNotice *notice)
 {
 	dlist_mutable_iter iter;
 
 	dlist_foreach_modify(iter, &lane.queue)
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
-		OutboxKey	key = {delivery->due_at, delivery->id};
+		OutboxQueuePosition key = {delivery->due_at, delivery->id};
 
-		if (ring != NULL && (outbox_key_cmp(&key, &ring->lo) < 0 || outbox_key_cmp(&key, &ring->hi) > 0))
+		if (notice != NULL && (outbox_position_cmp(&key, &notice->lo) < 0 || outbox_position_cmp(&key, &notice->hi) > 0))
 			continue;
 		outbox_lane_unqueue(&lane, delivery);
 		outbox_delivery_free(delivery);
@@ -277,20 +277,20 @@ forget_queued(const OutboxRing *ring)
 
 /* The doorbell says that rows from lo to hi were changed. */
 static void
-ring_changed(OutboxKey lo, OutboxKey hi)
+ring_changed(OutboxQueuePosition lo, OutboxQueuePosition hi)
 {
-	OutboxRing	ring = {1, OUTBOX_RING_REREAD, lo, hi};
+	OutboxNotice notice = {1, OUTBOX_NOTICE_REREAD, lo, hi};
 
-	forget_queued(&ring);
+	forget_queued(&notice);
 	if (fault == NO_CHANGED)
 		outbox_order_forget_waiting(lane.order);
 	else
-		outbox_order_changed(lane.order, &ring);
+		outbox_order_changed(lane.order, &notice);
 	for (int i = 0; i < nrows; i++)
 	{
-		OutboxKey	key = {rows[i].due_at, id_of(i)};
+		OutboxQueuePosition key = {rows[i].due_at, id_of(i)};
 
-		if (outbox_key_cmp(&key, &lo) >= 0 && outbox_key_cmp(&key, &hi) <= 0)
+		if (outbox_position_cmp(&key, &lo) >= 0 && outbox_position_cmp(&key, &hi) <= 0)
 			expect(i);
 	}
 }
@@ -412,7 +412,7 @@ answer_one(void)
 }
 
 /*
- * fetch.c and probe.c.  A step that fails is a longjmp in a small way: it
+ * fetch.c and key_scan.c.  A step that fails is a longjmp in a small way: it
  * returns false all the way up.
  */
 static int	steps_left;			/* until the transaction fails; -1: it does not */
@@ -528,21 +528,21 @@ walk(OutboxOrderKey *key, int *bound)
 				return end == WALK_STOPS;
 		}
 		else
-			key->probe_entries += 20;
+			key->scan_entries += 20;
 	}
 	key->complete = true;
 	return true;
 }
 
 static bool
-probe(OutboxOrderKey *key, int *bound)
+scan_key(OutboxOrderKey *key, int *bound)
 {
-	outbox_order_begin_probe(key);
-	probed = key;
+	outbox_order_begin_key_scan(key);
+	scanned_key = key;
 	if (!walk(key, bound))
 		return false;
-	probed = NULL;
-	outbox_order_end_probe(key);
+	scanned_key = NULL;
+	outbox_order_end_key_scan(key);
 	return true;
 }
 
@@ -554,7 +554,7 @@ read_rows(void)
 
 	while (bound > 0 && (key = outbox_order_next_wanted(lane.order)) != NULL)
 	{
-		if (!probe(key, &bound))
+		if (!scan_key(key, &bound))
 			return false;
 	}
 	lane.more = false;
@@ -575,7 +575,7 @@ read_rows(void)
 		if (in_memory[i] != NULL || !is_outstanding(i))
 			continue;
 		key = outbox_order_meet(lane.order, name, &id, clock_now);
-		if (key != NULL && !probe(key, &bound))
+		if (key != NULL && !scan_key(key, &bound))
 			return false;
 	}
 	return !step_fails();
@@ -602,12 +602,12 @@ deliver_fetched(void)
  * settle.c
  */
 static void
-retry_held(void)
+retry_locked(void)
 {
 	dlist_head	due = DLIST_STATIC_INIT(due);
 
-	while (!dlist_is_empty(&held) && dlist_head_element(OutboxDelivery, link, &held)->settle_after <= clock_now)
-		dlist_push_head(&due, dlist_pop_head_node(&held));
+	while (!dlist_is_empty(&locked_rows) && dlist_head_element(OutboxDelivery, link, &locked_rows)->settle_after <= clock_now)
+		dlist_push_head(&due, dlist_pop_head_node(&locked_rows));
 	while (!dlist_is_empty(&due))
 		dlist_push_head(&waiting, dlist_pop_head_node(&due));
 }
@@ -616,15 +616,15 @@ static void
 settle_one(OutboxDelivery *delivery)
 {
 	int			row = row_of(&delivery->id);
-	bool		hold = outbox_order_must_hold(delivery) && fault != SETTLED_BEHIND_HELD;
+	bool		hold = outbox_order_must_wait(delivery) && fault != SETTLED_BEHIND_HELD;
 
 	delivery->obsolete = !is_outstanding(row) || versions[row] != rows[row].version;
 	dlist_delete(&delivery->link);
 	if (hold || (!delivery->obsolete && rows[row].locked))
 	{
 		delivery->settle_after = clock_now + HELD_RETRY;
-		outbox_order_hold(delivery);
-		dlist_push_tail(&held, &delivery->link);
+		outbox_order_pin(delivery);
+		dlist_push_tail(&locked_rows, &delivery->link);
 		return;
 	}
 	delivery->found_due_at = delivery->obsolete && is_outstanding(row) ? rows[row].due_at : DT_NOEND;
@@ -649,7 +649,7 @@ settle_one(OutboxDelivery *delivery)
 static bool
 settle(void)
 {
-	retry_held();
+	retry_locked();
 	/* A lock on the table is in the way. */
 	if (dice(12) == 0)
 		return true;
@@ -689,11 +689,11 @@ fail_work(void)
 	while (!dlist_is_empty(&fetched))
 		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched)));
 	reading = NULL;
-	if (probed != NULL)
+	if (scanned_key != NULL)
 	{
-		outbox_order_want(probed);
-		outbox_order_end_probe(probed);
-		probed = NULL;
+		outbox_order_want(scanned_key);
+		outbox_order_end_key_scan(scanned_key);
+		scanned_key = NULL;
 	}
 	while (!dlist_is_empty(&settled))
 	{
@@ -780,7 +780,7 @@ expect_successor(int row)
 static void
 cancel(int row)
 {
-	OutboxKey	key = {rows[row].due_at, id_of(row)};
+	OutboxQueuePosition key = {rows[row].due_at, id_of(row)};
 
 	if (!can_cancel(row))
 		return;
@@ -804,21 +804,21 @@ requeue(int row)
 static void
 cancel_and_requeue_some(void)
 {
-	OutboxKey	lo = {DT_NOEND};
-	OutboxKey	hi = {DT_NOBEGIN};
+	OutboxQueuePosition lo = {DT_NOEND};
+	OutboxQueuePosition hi = {DT_NOBEGIN};
 	bool		some[MAX_ROWS] = {false};
 
 	for (int i = 0; i < nrows; i++)
 	{
-		OutboxKey	key = {rows[i].due_at, id_of(i)};
+		OutboxQueuePosition key = {rows[i].due_at, id_of(i)};
 
 		if (dice(3) != 0 || !can_cancel(i))
 			continue;
 		some[i] = true;
 		change(i, OUTBOX_CANCELLED);
-		if (outbox_key_cmp(&key, &lo) < 0)
+		if (outbox_position_cmp(&key, &lo) < 0)
 			lo = key;
-		if (outbox_key_cmp(&key, &hi) > 0)
+		if (outbox_position_cmp(&key, &hi) > 0)
 			hi = key;
 	}
 	if (lo.due_at == DT_NOEND)
@@ -958,13 +958,13 @@ play(uint64 seed)
 	dlist_init(&lane.queue);
 	dlist_init(&fetched);
 	dlist_init(&waiting);
-	dlist_init(&held);
+	dlist_init(&locked_rows);
 	dlist_init(&settled);
 	nrows = 0;
 	nrequests = 0;
 	clock_now = 1000;
 	paused = false;
-	probed = NULL;
+	scanned_key = NULL;
 	broken = NULL;
 	random_state = seed * 2 + 1;
 	for (int i = 0; i < 10; i++)

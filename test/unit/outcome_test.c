@@ -213,7 +213,7 @@ test_outcome_header(void)
 		"retry; =x", "retry; code=\xff", "ok ok", "retry; after=soon"
 	};
 	OutboxVerdict verdict;
-	OutboxSaid	said;
+	OutboxDisposition disposition;
 	char		text[300];
 
 	verdict = judge(200, NULL, "retry; code=rate_limited; after=30");
@@ -242,8 +242,8 @@ test_outcome_header(void)
 	{
 		is_int(judge(200, NULL, garbage[i]).state, OUTBOX_DELIVERED, "garbage %d", i);
 		is_str(judge(500, NULL, garbage[i]).code, "500", "garbage %d", i);
-		ok(!outbox_parse_outcome(garbage[i], &said), "garbage %d", i);
-		ok(said.action == OUTBOX_ACTION_NONE && said.code[0] == '\0' && said.after == -1,
+		ok(!outbox_parse_outcome(garbage[i], &disposition), "garbage %d", i);
+		ok(disposition.action == OUTBOX_ACTION_NONE && disposition.code[0] == '\0' && disposition.after == -1,
 		   "garbage leaves nothing behind");
 	}
 
@@ -406,20 +406,20 @@ test_rules(void)
 static void
 test_said(void)
 {
-	OutboxSaid	said = {OUTBOX_ACTION_RETRY, "busy", -1};
+	OutboxDisposition disposition = {OUTBOX_ACTION_RETRY, "busy", -1};
 	OutboxVerdict verdict;
 
-	outbox_judge_said(&default_policy, &said, 1, "busy", 2, 0.5, &verdict);
+	outbox_judge_disposition(&default_policy, &disposition, 1, "busy", 2, 0.5, &verdict);
 	is_int(verdict.state, OUTBOX_RETRYING, "a consumer's retry");
 	is_str(verdict.code, "busy", "its code");
 	is_int(verdict.streak, 3, "its streak");
 	is_int(verdict.delay, 2000, "its backoff");
-	said.after = 10000;
-	outbox_judge_said(&default_policy, &said, 8, "busy", 2, 0.5, &verdict);
+	disposition.after = 10000;
+	outbox_judge_disposition(&default_policy, &disposition, 8, "busy", 2, 0.5, &verdict);
 	is_int(verdict.state, OUTBOX_DEAD, "the budget holds for consumers too");
-	said.action = OUTBOX_ACTION_FAIL;
-	said.code[0] = '\0';
-	outbox_judge_said(&default_policy, &said, 1, NULL, 0, 0.5, &verdict);
+	disposition.action = OUTBOX_ACTION_FAIL;
+	disposition.code[0] = '\0';
+	outbox_judge_disposition(&default_policy, &disposition, 1, NULL, 0, 0.5, &verdict);
 	is_int(verdict.state, OUTBOX_DEAD, "a consumer's fail");
 	is_str(verdict.code, "failed", "its default code");
 }

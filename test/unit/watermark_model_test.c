@@ -3,7 +3,7 @@
  * watermark_model_test.c
  *		Whatever the order of events, no delivery is lost behind the position.
  *
- * A model of sessions over the real low_water.c: producers that insert,
+ * A model of sessions over the real watermark.c: producers that insert,
  * commit and report; consumers that start, take a snapshot, read entry by
  * entry, finish, and commit or roll back, some of which choose rows first and
  * take them when they have finished; an operator who holds rows.  Each
@@ -11,7 +11,7 @@
  * the end a consumer must find everything that committed.
  *
  * So that this is known to be able to fail, the same is done with one of the
- * rules of low_water.h broken at a time, and then something must be lost.
+ * rules of watermark.h broken at a time, and then something must be lost.
  *
  *-------------------------------------------------------------------------
  */
@@ -46,7 +46,7 @@ typedef enum Fault
 
 typedef struct Row
 {
-	OutboxKey	key;
+	OutboxQueuePosition key;
 	int32		min_version;
 	int			visible;		/* commits before that snapshot number do not see it */
 	int			leased;			/* from that snapshot number on it is leased */
@@ -69,7 +69,7 @@ typedef struct Consumer
 	int			snapshot;
 	int			next_stray;
 	int			next_row;
-	OutboxKey	reached;
+	OutboxQueuePosition reached;
 	OutboxClaimStart start;
 	OutboxUnresolved unresolved[OUTBOX_STRAYS];
 	int			nunresolved;
@@ -172,11 +172,11 @@ report_commit(Producer *producer)
 	if (fault == NO_REPORT_OF_COMMITS)
 		return;
 	if (producer->n > 5)
-		outbox_low_water_report_several(&ref, &rows[producer->rows[0]].key, &rows[producer->rows[0]].key.id);
+		outbox_watermark_report_several(&ref, &rows[producer->rows[0]].key, &rows[producer->rows[0]].key.id);
 	else
 	{
 		for (int i = 0; i < producer->n; i++)
-			outbox_low_water_report(&ref, &rows[producer->rows[i]].key);
+			outbox_watermark_report(&ref, &rows[producer->rows[i]].key);
 	}
 }
 
@@ -287,11 +287,11 @@ choose_row(Consumer *c, int number)
 }
 
 static void
-visit_stray(Consumer *c, const OutboxKey *key)
+visit_stray(Consumer *c, const OutboxQueuePosition *key)
 {
 	for (int i = 0; i < nrows; i++)
 	{
-		if (outbox_key_cmp(&rows[i].key, key) != 0 || !sees_outstanding(c, &rows[i]))
+		if (outbox_position_cmp(&rows[i].key, key) != 0 || !sees_outstanding(c, &rows[i]))
 			continue;
 		if (c->ntaken >= c->wanted || rows[i].min_version > c->version)
 			note_unresolved(c, &rows[i]);
@@ -307,7 +307,7 @@ read_entry(Consumer *c)
 {
 	Row		   *row;
 
-	while (c->next_row < nrows && outbox_key_cmp(&rows[c->next_row].key, &c->start.from) < 0)
+	while (c->next_row < nrows && outbox_position_cmp(&rows[c->next_row].key, &c->start.from) < 0)
 		c->next_row++;
 	if (c->next_row >= nrows || rows[c->next_row].key.due_at > c->now)
 	{
@@ -352,7 +352,7 @@ prepare_claim(Consumer *c, int32 version, bool commits_at_end)
 static void
 do_start(Consumer *c)
 {
-	outbox_low_water_start(&ref, c->version, c->now, c->wanted, false, &c->start);
+	outbox_watermark_start(&ref, c->version, c->now, c->wanted, false, &c->start);
 	c->reached = c->start.from;
 }
 
@@ -390,14 +390,14 @@ read_on(Consumer *c)
 		return;
 	if (c->chooses)
 	{
-		outbox_low_water_finish(&ref, c->version, &c->start, &c->reached, c->unresolved,
+		outbox_watermark_finish(&ref, c->version, &c->start, &c->reached, c->unresolved,
 								fault == UNRESOLVED_LATER ? 0 : c->nunresolved);
 		if (fault != UNRESOLVED_LATER)
 			c->nunresolved = 0;
 		c->phase = OFFERING;
 		return;
 	}
-	outbox_low_water_finish(&ref, c->version, &c->start, &c->reached, c->unresolved, c->nunresolved);
+	outbox_watermark_finish(&ref, c->version, &c->start, &c->reached, c->unresolved, c->nunresolved);
 	c->phase = HOLDING;
 }
 
@@ -416,7 +416,7 @@ offer_next(Consumer *c)
 		visit_row(c, c->chosen[c->next_chosen++]);
 		return;
 	}
-	outbox_low_water_finish(&ref, c->version, &c->start, NULL, c->unresolved, c->nunresolved);
+	outbox_watermark_finish(&ref, c->version, &c->start, NULL, c->unresolved, c->nunresolved);
 	c->phase = HOLDING;
 }
 
@@ -441,12 +441,12 @@ report_end(Consumer *c)
 	if (!c->commits && fault != NO_REPORT_OF_ABORTS)
 	{
 		for (int i = 0; i < c->ntaken; i++)
-			outbox_low_water_report(&ref, &rows[c->taken[i]].key);
+			outbox_watermark_report(&ref, &rows[c->taken[i]].key);
 		for (int i = 0; i < c->nchosen && fault != CHOSEN_ARE_NOT_OWED; i++)
-			outbox_low_water_report(&ref, &rows[c->chosen[i]].key);
+			outbox_watermark_report(&ref, &rows[c->chosen[i]].key);
 		/* Strays that were taken off go back as well. */
 		for (int i = 0; i < c->start.nstrays; i++)
-			outbox_low_water_report(&ref, &c->start.strays[i]);
+			outbox_watermark_report(&ref, &c->start.strays[i]);
 	}
 	if (c->ntaken > 0)
 		outbox_claimant_remove(&ref, c->xid);

@@ -41,7 +41,7 @@ static const OutboxRetryPolicy policy = {
 };
 
 static void
-check_said(const OutboxSaid *said)
+check_said(const OutboxDisposition *said)
 {
 	must(said->after >= -1);
 	must(said->code[0] == '\0' || outbox_code_is_valid(said->code, strlen(said->code)));
@@ -63,7 +63,7 @@ fuzz_retry_after(const char *text)
 static void
 fuzz_outcome(const char *text)
 {
-	OutboxSaid	said;
+	OutboxDisposition said;
 	bool		read = outbox_parse_outcome(text, &said);
 
 	check_said(&said);
@@ -98,7 +98,7 @@ static void
 fuzz_batch_answer(const uint8_t *data, size_t size, bool complete)
 {
 	pg_uuid_t	ids[NMESSAGES] = {0};
-	OutboxSaid	said[NMESSAGES];
+	OutboxDisposition said[NMESSAGES];
 	OutboxBatchAnswer answer;
 	int			failed = 0;
 
