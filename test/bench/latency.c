@@ -155,9 +155,9 @@ main(int argc, char **argv)
 	}
 	qsort(messages, n, sizeof(int64_t), compare);
 	qsort(bare, n, sizeof(int64_t), compare);
-	printf("message %lld %lld bare %lld %lld\n",
+	printf("message %lld %lld bare %lld %lld longest %lld\n",
 		   (long long) messages[n / 2], (long long) messages[n * 99 / 100],
-		   (long long) bare[n / 2], (long long) bare[n * 99 / 100]);
+		   (long long) bare[n / 2], (long long) bare[n * 99 / 100], (long long) messages[n - 1]);
 	PQfinish(conn);
 	return 0;
 }

@@ -44,7 +44,7 @@
 #include <unistd.h>
 
 #define FIRST_BUFFER 4096
-#define MAX_REQUEST (64 * 1024 * 1024)
+#define MAX_REQUEST (300 * 1024 * 1024)
 #define MAX_ID 64
 
 typedef struct Connection

@@ -209,8 +209,8 @@ sub latencies
 	my ($node, $port, $record, $n) = @_;
 	my $conninfo = $node->connstr('postgres');
 	my $out = qx(${\ bench_dir()}/latency "$conninfo" $port $record $n);
-	die "latency said: $out\n" unless $out =~ /^message (-?\d+) (-?\d+) bare (-?\d+) (-?\d+)$/;
-	return { p50 => $1, p99 => $2, bare50 => $3, bare99 => $4 };
+	die "latency said: $out\n" unless $out =~ /^message (-?\d+) (-?\d+) bare (-?\d+) (-?\d+) longest (-?\d+)$/;
+	return { p50 => $1, p99 => $2, bare50 => $3, bare99 => $4, longest => $5 };
 }
 
 # Put n delivered messages of a handler into the tables, as if they had been staged long ago.
