@@ -40,6 +40,8 @@ CREATE FUNCTION unit.sign(secrets text[], expires timestamptz[], id text, at tim
 	LANGUAGE c STRICT AS $library, 'unit_sign';
 CREATE FUNCTION unit.turn(handler int) RETURNS bigint
 	LANGUAGE c STRICT AS $library, 'unit_turn';
+CREATE FUNCTION unit.json_text(value jsonb, step int) RETURNS text
+	LANGUAGE c STRICT AS $library, 'unit_json_text';
 END
 	return;
 }
