@@ -39,7 +39,13 @@ sql/outbox--$(EXTVERSION).sql: sql/install/outbox.sql
 	cp $< $@
 
 # The HTTP library sees no header of the server, but for the module's magic block.
-HTTP_CFLAGS = -fPIC $(HTTP_VISIBILITY) -I$(srcdir)/src $(shell pkg-config --cflags libcurl)
+HTTP_CFLAGS = -fPIC $(HTTP_VISIBILITY) -I$(srcdir)/src $(shell pkg-config --cflags libcurl) $(HTTP_EXTRA_CFLAGS)
+HTTP_LIBS = $(shell pkg-config --libs libcurl) $(HTTP_EXTRA_LIBS)
+# Answers in a content coding are decoded where zlib's headers are.
+ifeq ($(shell pkg-config --exists zlib && echo yes),yes)
+HTTP_EXTRA_CFLAGS += -DOUTBOX_HAVE_ZLIB $(shell pkg-config --cflags zlib)
+HTTP_EXTRA_LIBS += $(shell pkg-config --libs zlib)
+endif
 HTTP_VISIBILITY = -fvisibility=hidden
 # It has assertions where the server has them: a failed one takes all of its processes down.
 ifneq ($(shell grep -c 'define USE_ASSERT_CHECKING 1' $(includedir_server)/pg_config.h),1)
@@ -52,7 +58,7 @@ src/http/module.o: HTTP_VISIBILITY =
 src/http/module.o: HTTP_CFLAGS += $(CPPFLAGS)
 
 outbox_http$(DLSUFFIX): $(HTTP_OBJS)
-	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $(HTTP_OBJS) $(shell pkg-config --libs libcurl)
+	$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $(HTTP_OBJS) $(HTTP_LIBS)
 
 install: install-http
 install-http: outbox_http$(DLSUFFIX)
@@ -117,7 +123,7 @@ test/bench/receiver: test/bench/receiver.c
 test/bench/curl_loop: test/bench/curl_loop.c test/bench/load.h
 	$(CC) $(BENCH_CFLAGS) -o $@ $< $(CURL_FLAGS)
 test/bench/transport_loop: test/bench/transport_loop.c test/bench/load.h $(filter-out src/http/module.o,$(HTTP_OBJS))
-	$(CC) $(BENCH_CFLAGS) -I$(srcdir)/src -o $@ $(filter %.c %.o,$^) $(CURL_FLAGS)
+	$(CC) $(BENCH_CFLAGS) -I$(srcdir)/src -o $@ $(filter %.c %.o,$^) $(CURL_FLAGS) $(HTTP_EXTRA_LIBS)
 test/bench/latency: test/bench/latency.c
 	$(CC) $(BENCH_CFLAGS) -o $@ $< $(shell pkg-config --cflags --libs libpq)
 bench-tools: $(BENCH_TOOLS)

@@ -35,8 +35,8 @@
 /* Idle easy handles kept for a target: as many as it may use at once, and at least so many. */
 #define KEPT_TRANSFERS 16
 
-/* At most so many lines keep libcurl from adding headers of its own, and one node may stand for many lines. */
-#define EXTRA_NODES 4
+/* At most so many lines keep libcurl from adding headers of its own or are ours, and one node may stand for many. */
+#define EXTRA_NODES 5
 
 /* Of shorter bodies no release of libcurl asks beforehand whether they are welcome. */
 #define EXPECT_MIN_BODY 1024
@@ -54,6 +54,7 @@ typedef struct CurlTransfer
 	Http1Buffer block;			/* the lines that go as one */
 	bool		in_headers;		/* of the final answer */
 	bool		switched;		/* the receiver answered 101 */
+	bool		enough;			/* of the answer's body: we stopped reading it */
 	struct CurlTransfer *next;	/* among the idle ones of its target */
 	OutboxLink	out;			/* among all that are out */
 } CurlTransfer;
@@ -150,8 +151,8 @@ body_came(char *data, size_t size, size_t n, void *arg)
 {
 	CurlTransfer *transfer = arg;
 
-	outbox_exchange_body(transfer->exchange, data, size * n);
-	return size * n;
+	transfer->enough = !outbox_exchange_body(transfer->exchange, data, size * n);
+	return transfer->enough ? 0 : size * n;
 }
 
 /*
@@ -194,7 +195,7 @@ transfer_done(OutboxJob *job, CURLcode result)
 {
 	CurlTransfer *transfer = (CurlTransfer *) job;
 	HttpExchange *exchange = transfer->exchange;
-	HttpFailure failure = outbox_job_failure(job, result, exchange->status != 0);
+	HttpFailure failure = transfer->enough ? HTTP_ANSWERED : outbox_job_failure(job, result, exchange->status != 0);
 	const char *message = NULL;
 	long		connects = 1;
 
@@ -335,6 +336,7 @@ add_suppressors(CurlTransfer *transfer, int *n, const HttpExchange *exchange)
 	if (!has_content_type(transfer, *n))
 		add_node(transfer, n, "Content-Type:");
 	add_node(transfer, n, "Accept:");
+	add_node(transfer, n, OUTBOX_ACCEPT_ENCODING);
 	if (exchange->body_len >= EXPECT_MIN_BODY)
 		add_node(transfer, n, "Expect:");
 }
@@ -471,6 +473,7 @@ curl_submit(HttpExchange *exchange)
 	transfer->exchange = exchange;
 	transfer->in_headers = true;
 	transfer->switched = false;
+	transfer->enough = false;
 	exchange->transport_data = transfer;
 	outbox_list_append(&out, &transfer->out);
 	target->nout++;

@@ -11,11 +11,13 @@
  */
 #include "http/exchange.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/ascii.h"
 #include "http/clock.h"
+#include "http/decode.h"
 
 #define FIRST_CAPTURE 512
 #define KEPT_CAPTURE_SIZE 8192	/* larger buffers are not kept for reuse */
@@ -94,6 +96,9 @@ outbox_exchange_clear_answer(HttpExchange *exchange)
 	exchange->status = 0;
 	exchange->retry_after[0] = '\0';
 	exchange->outcome[0] = '\0';
+	exchange->content_type[0] = '\0';
+	exchange->content_encoding[0] = '\0';
+	exchange->encoded = false;
 	exchange->response_len = 0;
 	exchange->response_total = 0;
 }
@@ -125,17 +130,40 @@ keep_value(char *where, const char *value, size_t len)
 	where[len] = '\0';
 }
 
+/* Several headers are one list.  One that is too long is none that could be undone, so may be cut. */
+static void
+keep_coding(HttpExchange *exchange, const char *value, size_t len)
+{
+	char	   *where = exchange->content_encoding;
+	size_t		before = strlen(where);
+
+	if (before == 0)
+		keep_value(where, value, len);
+	else
+		snprintf(where + before, HTTP_HEADER_LEN - before, ", %.*s", (int) len, value);
+}
+
 void
 outbox_exchange_header(HttpExchange *exchange, const char *name, size_t name_len,
 					   const char *value, size_t value_len)
 {
-	if (name_len == 11 && outbox_same_start(name, "retry-after", 11))
+	if (outbox_same_word(name, name_len, "retry-after"))
 		keep_value(exchange->retry_after, value, value_len);
-	else if (name_len == 14 && outbox_same_start(name, "outbox-outcome", 14))
+	else if (outbox_same_word(name, name_len, "outbox-outcome"))
 		keep_value(exchange->outcome, value, value_len);
+	else if (outbox_same_word(name, name_len, "content-type"))
+		keep_value(exchange->content_type, value, value_len);
+	else if (outbox_same_word(name, name_len, "content-encoding"))
+		keep_coding(exchange, value, value_len);
 }
 
-void
+static size_t
+longest_answer(const HttpExchange *exchange)
+{
+	return exchange->capture_limit > HTTP_LONGEST_ANSWER ? exchange->capture_limit : HTTP_LONGEST_ANSWER;
+}
+
+bool
 outbox_exchange_body(HttpExchange *exchange, const char *data, size_t len)
 {
 	size_t		wanted = exchange->capture_limit - exchange->response_len;
@@ -143,14 +171,64 @@ outbox_exchange_body(HttpExchange *exchange, const char *data, size_t len)
 	exchange->response_total += len;
 	if (len < wanted)
 		wanted = len;
-	if (wanted == 0)
-		return;
 
 	/* Without memory the body is lost; the answer still counts. */
-	if (!grow_capture(exchange, exchange->response_len + wanted))
+	if (wanted > 0 && grow_capture(exchange, exchange->response_len + wanted))
+	{
+		memcpy((char *) exchange->response + exchange->response_len, data, wanted);
+		exchange->response_len += wanted;
+	}
+	return exchange->response_total <= longest_answer(exchange);
+}
+
+/* The captured body is of no use to anybody. */
+static void
+give_up_body(HttpExchange *exchange)
+{
+	exchange->encoded = true;
+	drop_capture(exchange);
+	exchange->response_len = 0;
+	if (exchange->capture_limit > 0)
+		snprintf(exchange->error, HTTP_ERROR_LEN,
+				 "the receiver answered %d with a body in the content coding \"%.100s\", which could not be read",
+				 exchange->status, exchange->content_encoding);
+}
+
+/* Decode what was captured, if the receiver has encoded it. */
+static void
+undo_encoding(HttpExchange *exchange)
+{
+	const char *coding = exchange->content_encoding;
+	bool		whole = exchange->response_len == exchange->response_total;
+	Capture    *capture;
+	size_t		len;
+
+	if (coding[0] == '\0' || exchange->response_total == 0 ||
+		outbox_same_word(coding, strlen(coding), "identity"))
 		return;
-	memcpy((char *) exchange->response + exchange->response_len, data, wanted);
-	exchange->response_len += wanted;
+	capture = exchange->response_len > 0 ? malloc(offsetof(Capture, data) + exchange->capture_limit) : NULL;
+	if (capture == NULL)
+	{
+		give_up_body(exchange);
+		return;
+	}
+	capture->size = exchange->capture_limit;
+	switch (outbox_decode(coding, exchange->response, exchange->response_len, capture->data, capture->size, &len))
+	{
+		case OUTBOX_DECODED:
+			break;
+		case OUTBOX_DECODED_PART:
+			whole = false;
+			break;
+		case OUTBOX_NOT_DECODED:
+			free(capture);
+			give_up_body(exchange);
+			return;
+	}
+	drop_capture(exchange);
+	exchange->response = capture->data;
+	exchange->response_len = len;
+	exchange->response_total = whole ? len : len + 1;
 }
 
 void
@@ -163,6 +241,8 @@ outbox_exchange_finish(HttpExchange *exchange, HttpFailure failure, const char *
 		strncpy(exchange->error, message, HTTP_ERROR_LEN - 1);
 		exchange->error[HTTP_ERROR_LEN - 1] = '\0';
 	}
+	if (failure == HTTP_ANSWERED)
+		undo_encoding(exchange);
 	exchange->transport_data = NULL;
 	exchange->next = NULL;
 	if (last_done != NULL)
@@ -257,6 +337,8 @@ outbox_header_is_sendable(const char *line)
 {
 	switch (line[0] | 0x20)
 	{
+		case 'a':
+			return !is_named(line, "accept-encoding");
 		case 'c':
 			return !is_named(line, "content-length") && !is_named(line, "connection");
 		case 'e':

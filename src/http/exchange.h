@@ -32,10 +32,17 @@ extern void outbox_exchange_clear_answer(HttpExchange *exchange);
 extern void outbox_exchange_header(HttpExchange *exchange, const char *name, size_t name_len,
 								   const char *value, size_t value_len);
 
-/* Some of the body.  What exceeds the capture limit is counted, not kept. */
-extern void outbox_exchange_body(HttpExchange *exchange, const char *data, size_t len);
+/*
+ * Some of the body.  What exceeds the capture limit is counted, not kept.
+ * False: no answer need be longer.  Whatever has come of it counts as the
+ * whole, and the connection is of no further use.
+ */
+extern bool outbox_exchange_body(HttpExchange *exchange, const char *data, size_t len);
 
-/* The exchange is over: queue it for next_done().  message: one line, or NULL. */
+/*
+ * The exchange is over: queue it for next_done().  message: one line, or NULL.
+ * The body of an answer is decoded, or dropped where that cannot be done.
+ */
 extern void outbox_exchange_finish(HttpExchange *exchange, HttpFailure failure, const char *message);
 
 /* Not to be handed back after all.  Releases the response. */
@@ -53,10 +60,13 @@ extern int	outbox_exchange_in_flight(void);
 extern void outbox_exchange_reset(void);
 
 /*
- * May the caller send this line?  Those that frame the message or steer the
- * connection are the transport's own business and left out.
+ * May the caller send this line?  Those that frame the message, steer the
+ * connection or invite codings are the transport's own business and left out.
  */
 extern bool outbox_header_is_sendable(const char *line);
+
+/* What every request says, so that answers come as they are. */
+#define OUTBOX_ACCEPT_ENCODING "accept-encoding: identity"
 
 /* What the caller reads of requests that never left, whichever transport refused them. */
 #define OUTBOX_BROKEN_HEADER "a request header holds a line break or has no name"

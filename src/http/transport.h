@@ -28,6 +28,12 @@
 #define HTTP_ERROR_LEN 256
 #define HTTP_HEADER_LEN 256
 
+/*
+ * An answer is read so far and no further (or to capture_limit, where that is
+ * more): the connection is closed then, and the status counts.
+ */
+#define HTTP_LONGEST_ANSWER (1024 * 1024)
+
 /* How an exchange ended, when it was not by a complete answer. */
 typedef enum HttpFailure
 {
@@ -75,12 +81,15 @@ typedef struct HttpExchange
 	/* the answer, valid from next_done() to release() */
 	HttpFailure failure;
 	int			status;			/* 0 when none came */
-	char		error[HTTP_ERROR_LEN];	/* one line, UTF-8 or ASCII not guaranteed */
+	char		error[HTTP_ERROR_LEN];	/* one line, UTF-8 or ASCII not guaranteed; "" if nothing is wrong */
 	char		retry_after[HTTP_HEADER_LEN];	/* "" when absent; cut, never overrun */
 	char		outcome[HTTP_HEADER_LEN];	/* outbox-outcome */
-	const char *response;		/* captured start of the body, any bytes */
+	char		content_type[HTTP_HEADER_LEN];	/* the same way */
+	char		content_encoding[HTTP_HEADER_LEN];
+	bool		encoded;		/* in a content coding that could not be undone: error says which */
+	const char *response;		/* captured start of the body, any bytes, decoded unless encoded */
 	size_t		response_len;
-	uint64_t	response_total; /* bytes that came, captured or not */
+	uint64_t	response_total; /* bytes that came, captured or not; > response_len: there is more */
 	bool		reused;			/* on a connection that had carried an exchange before */
 	bool		resent;			/* the transport sent it twice: a kept connection was found dead */
 	int64_t		sent_us;		/* CLOCK_MONOTONIC, microseconds */

@@ -246,19 +246,27 @@ wait_for_end(Peer *peer)
 	return CLOSE;
 }
 
+typedef enum Framing
+{
+	COUNTED,
+	IN_CHUNKS,
+	UP_TO_THE_END
+} Framing;
+
 static inline After
-say_huge(Peer *peer, uint64_t total, bool chunked)
+say_huge(Peer *peer, uint64_t total, Framing framing)
 {
 	static char block[65536];
 	char		head[128];
+	bool		chunked = framing == IN_CHUNKS;
 
-	if (chunked)
-		say_text(peer, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-	else
+	if (framing == COUNTED)
 	{
 		snprintf(head, sizeof(head), "HTTP/1.1 200 OK\r\nContent-Length: %llu\r\n\r\n", (unsigned long long) total);
 		say_text(peer, head);
 	}
+	else
+		say_text(peer, chunked ? "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" : "HTTP/1.1 200 OK\r\n\r\n");
 	while (total > 0)
 	{
 		size_t		len = total < sizeof(block) ? total : sizeof(block);
@@ -271,7 +279,7 @@ say_huge(Peer *peer, uint64_t total, bool chunked)
 	}
 	if (chunked)
 		say_text(peer, "0\r\n\r\n");
-	return KEEP;
+	return framing == UP_TO_THE_END ? CLOSE : KEEP;
 }
 
 /* Headers without end. */
@@ -383,9 +391,11 @@ answer_request(Peer *peer)
 	if ((n = path_number(peer, "/later/")) >= 0)
 		pause_ms(n);
 	if ((n = path_number(peer, "/huge/")) >= 0)
-		return say_huge(peer, n, false);
+		return say_huge(peer, n, COUNTED);
 	if ((n = path_number(peer, "/huge-chunked/")) >= 0)
-		return say_huge(peer, n, true);
+		return say_huge(peer, n, IN_CHUNKS);
+	if ((n = path_number(peer, "/huge-to-eof/")) >= 0)
+		return say_huge(peer, n, UP_TO_THE_END);
 	if (strcmp(peer->path, "/flood") == 0)
 		return say_flood(peer);
 	if (strcmp(peer->path, "/received") == 0)

@@ -47,13 +47,15 @@ record_header(void *arg, const char *name, size_t name_len, const char *value, s
 	Record	   *record = arg;
 	char	   *where = name_len == 11 ? record->retry_after : record->outcome;
 
-	if (name_len != 11 && name_len != 14)
+	if (name_len != 11 && name_len != 12 && name_len != 14 && name_len != 16)
 		abort();
 	if (value_len >= HTTP1_VALUE_LEN)
 		abort();
+	record->nheaders++;
+	if (name_len == 12 || name_len == 16)
+		return;
 	memcpy(where, value, value_len);
 	where[value_len] = '\0';
-	record->nheaders++;
 }
 
 static void

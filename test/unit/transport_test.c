@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "encoded_answers.h"
 #include "transport_harness.h"
 #include "transport_storm.h"
 #include "turkish.h"
@@ -800,8 +801,9 @@ check_requests(void)
 	ok(strcasestr(head, "\r\ncontent-length: 2\r\n") != NULL && strcasestr(head, "content-length: 99") == NULL, "%s: length", transport->name);
 	ok(strcasestr(head, "transfer-encoding") == NULL && strcasestr(head, "connection") == NULL &&
 	   strcasestr(head, "expect") == NULL, "%s: lines that frame are the transport's own", transport->name);
-	ok(strcasestr(head, "accept") == NULL && strcasestr(head, "cookie") == NULL && strcasestr(head, "urlencoded") == NULL,
+	ok(strcasestr(head, "accept:") == NULL && strcasestr(head, "cookie") == NULL && strcasestr(head, "urlencoded") == NULL,
 	   "%s: nothing is added", transport->name);
+	is_int(times_in(head, "accept-encoding: identity"), 1, "%s: but that answers are to come as they are", transport->name);
 
 	set_up(&call, "/ok");
 	call.exchange.headers = broken;
@@ -862,27 +864,80 @@ peak_memory_kb(void)
 	return usage.ru_maxrss;
 }
 
+/* An answer is read so far and no further, whether or not it would end. */
 static void
 check_huge(void)
 {
-	static const char *const paths[] = {"/huge/%llu", "/huge-chunked/%llu"};
-	const unsigned long long size = 200ULL * 1024 * 1024;
+	static const char *const paths[] = {"/huge/%llu", "/huge-chunked/%llu", "/huge-to-eof/%llu"};
+	const unsigned long long sizes[] = {HTTP_LONGEST_ANSWER, 200ULL * 1024 * 1024, 1ULL << 60};
 	long		before = peak_memory_kb();
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 9; i++)
 	{
 		Call		call;
 		char		path[64];
+		unsigned long long size = sizes[i / 3];
+		uint64_t	came;
+		int			ended = seen.closed;
 
-		snprintf(path, sizeof(path), paths[i], size);
+		snprintf(path, sizeof(path), paths[i % 3], size);
 		set_up(&call, path);
 		perform(&call);
-		ok(answered_with(&call, 200), "%s: a body of 200 MB", transport->name);
-		ok(call.exchange.response_total == size, "%s: is counted", transport->name);
-		is_int(call.exchange.response_len, 1024, "%s: but not kept", transport->name);
+		came = call.exchange.response_total;
+		ok(answered_with(&call, 200) && !call.exchange.reused, "%s: %s", transport->name, path);
+		if (size == HTTP_LONGEST_ANSWER)
+			ok(came == size, "%s: is read whole", transport->name);
+		else
+			ok(came > HTTP_LONGEST_ANSWER && came < 2 * HTTP_LONGEST_ANSWER && wait_for_count(&seen.closed, ended + 1),
+			   "%s: is read so far, and its connection closed", transport->name);
+		is_int(call.exchange.response_len, 1024, "%s: and not kept", transport->name);
 		finish(&call);
 	}
 	ok(peak_memory_kb() - before < 8192, "%s: nor is memory: %ld kB more", transport->name, peak_memory_kb() - before);
+}
+
+/* The answer's body is what it is without its content coding, or nothing. */
+static void
+check_encoded(void)
+{
+	const RawAnswer *others = raw_answers;
+	size_t		nothers = nraw_answers;
+
+	raw_answers = encoded_answers;
+	nraw_answers = NENCODED_ANSWERS;
+	for (size_t i = 0; i < NENCODED_ANSWERS; i++)
+	{
+		const char *name = encoded_answers[i].name;
+		Call		call;
+		HttpExchange *exchange = &call.exchange;
+		char		path[64];
+
+		snprintf(path, sizeof(path), "/raw/%s", name);
+		set_up(&call, path);
+		perform(&call);
+		ok(answered_with(&call, 200), "%s: an answer in content coding %s", transport->name, name);
+		ok(strcmp(exchange->content_type, "application/json") == 0, "%s: its content type", transport->name);
+		if (i >= 8)
+			ok(exchange->encoded && exchange->response_len == 0 && exchange->response_total > 0 &&
+			   strstr(exchange->error, "content coding") != NULL, "%s: is said not to be readable: %s", transport->name, exchange->error);
+		else if (strcmp(name, "bomb") == 0)
+			ok(!exchange->encoded && exchange->response_len == 1024 && exchange->response_total > 1024,
+			   "%s: is known to be incomplete", transport->name);
+		else
+			ok(!exchange->encoded && exchange->error[0] == '\0' && exchange->response_len == exchange->response_total &&
+			   exchange->response_len == (strcmp(name, "empty") == 0 ? 0 : strcmp(name, "gzip-members") == 0 ? 28 : 14) &&
+			   (exchange->response_len == 0 || memcmp(exchange->response, ENCODED_BODY, 14) == 0),
+			   "%s: is decoded: %.*s", transport->name, (int) exchange->response_len, exchange->response);
+		finish(&call);
+
+		set_up(&call, path);
+		exchange->capture_limit = 0;
+		perform(&call);
+		ok(answered_with(&call, 200) && exchange->response_len == 0 && exchange->error[0] == '\0', "%s: of which nothing is wanted", transport->name);
+		finish(&call);
+	}
+	raw_answers = others;
+	nraw_answers = nothers;
 }
 
 static void
@@ -1179,6 +1234,7 @@ check_transport(const char *name)
 	check_lines();
 	check_requests();
 	check_huge();
+	check_encoded();
 	check_cancel();
 	check_unix_socket();
 	check_configure();

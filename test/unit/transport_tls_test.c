@@ -357,8 +357,8 @@ check_traffic(void)
 
 	set_up_tls(&call, good_port, "/huge/20000000");
 	perform(&call);
-	ok(answered_with(&call, 200) && call.exchange.response_total == 20000000 && call.exchange.response_len == 1024,
-	   "%s: a body of 20 MB", transport->name);
+	ok(answered_with(&call, 200) && call.exchange.response_total > HTTP_LONGEST_ANSWER && call.exchange.response_len == 1024,
+	   "%s: the beginning of a body of 20 MB", transport->name);
 	finish(&call);
 
 	set_up_tls(&call, good_port, "/raw/to-eof");

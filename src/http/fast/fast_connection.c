@@ -70,6 +70,7 @@ typedef struct Connection
 	bool		cut;			/* its request could not be written whole */
 	bool		gone;			/* libcurl found it dead and closed it */
 	bool		second;			/* carries an exchange that was sent before on another one */
+	bool		enough;			/* has been read of the answer's body */
 	int64_t		rests_since;
 	Http1Buffer out;			/* the head, and the body where it is joined */
 	size_t		out_done;
@@ -305,7 +306,7 @@ body_came(void *arg, const char *data, size_t len)
 {
 	Connection *connection = arg;
 
-	outbox_exchange_body(connection->exchange, data, len);
+	connection->enough = !outbox_exchange_body(connection->exchange, data, len);
 }
 
 static const Http1Sink sink = {status_came, header_came, body_came};
@@ -344,6 +345,11 @@ read_answer(Connection *connection)
 				return;
 			case HTTP1_MORE:
 				break;
+		}
+		if (connection->enough)
+		{
+			answered(connection, true);
+			return;
 		}
 
 		/* A plain socket is empty now; TLS may hold back what it has decoded. */
@@ -425,6 +431,7 @@ send_request(Connection *connection)
 	outbox_http1_start(&connection->parser);
 	connection->phase = BUSY;
 	connection->cut = false;
+	connection->enough = false;
 	connection->out_done = 0;
 	connection->body_done = 0;
 	connection->body_len = joined ? 0 : exchange->body_len;

@@ -124,8 +124,17 @@ take_line(Reader *reader, Line *line)
 		return false;
 	}
 
-	/* The lines between chunks are part of the body, which may be of any length. */
-	if (parser->state != CHUNK_EXTENSION && !count(parser, reader->at - start))
+	/* The lines between chunks are part of the body, of which there may be more than of headers. */
+	if (parser->state == CHUNK_EXTENSION)
+	{
+		parser->chunk_lines += reader->at - start;
+		if (parser->chunk_lines > HTTP1_MAX_CHUNK_LINES)
+		{
+			bad(reader, "the lines between the chunks of the answer are too long");
+			return false;
+		}
+	}
+	else if (!count(parser, reader->at - start))
 	{
 		bad(reader, too_many_headers);
 		return false;
@@ -217,10 +226,14 @@ kind_of_header(const Http1Parser *parser)
 			return is_called(parser, "connection", 10) ? CONNECTION : ANY_HEADER;
 		case 11:
 			return is_called(parser, "retry-after", 11) ? FOR_CALLER : ANY_HEADER;
+		case 12:
+			return is_called(parser, "content-type", 12) ? FOR_CALLER : ANY_HEADER;
 		case 14:
 			if (is_called(parser, "content-length", 14))
 				return CONTENT_LENGTH;
 			return is_called(parser, "outbox-outcome", 14) ? FOR_CALLER : ANY_HEADER;
+		case 16:
+			return is_called(parser, "content-encoding", 16) ? FOR_CALLER : ANY_HEADER;
 		case 17:
 			return is_called(parser, "transfer-encoding", 17) ? TRANSFER_ENCODING : ANY_HEADER;
 		default:

@@ -27,6 +27,9 @@
 /* All header and trailer bytes of an exchange, 1xx answers included. */
 #define HTTP1_MAX_HEADERS (100 * 1024)
 
+/* The lines between the chunks of a body, apart from their sizes. */
+#define HTTP1_MAX_CHUNK_LINES (4 * 1024 * 1024)
+
 /* What is kept of a header's name and value. */
 #define HTTP1_NAME_LEN 32
 #define HTTP1_VALUE_LEN 256
@@ -76,6 +79,7 @@ typedef struct Http1Parser
 	int			place;			/* in the status line, or digits of a chunk size */
 	int			code;			/* of the present answer */
 	size_t		header_bytes;
+	size_t		chunk_lines;	/* bytes of the lines between chunks */
 	int64_t		left;			/* of the body or the chunk */
 	size_t		name_len;		/* may exceed what is kept */
 	size_t		value_len;		/* likewise */

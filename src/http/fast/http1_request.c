@@ -90,6 +90,7 @@ outbox_http1_write_shared(Http1Buffer *buffer, const HttpTarget *target,
 		write_pieces(buffer, "host: ", authority, "\r\n") &&
 		(user_agent == NULL || user_agent[0] == '\0' || names_user_agent(target) ||
 		 write_pieces(buffer, "user-agent: ", user_agent, "\r\n")) &&
+		write_pieces(buffer, OUTBOX_ACCEPT_ENCODING, "\r\n", "") &&
 		write_lines(buffer, target->headers, target->nheaders);
 }
 
