@@ -330,9 +330,13 @@ CREATE FUNCTION outbox._check_rules(rules jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_rules';
 COMMENT ON FUNCTION outbox._check_rules(jsonb) IS 'Internal: raise invalid_parameter_value, naming the rule and the field, unless this is an object of rules as outbox.create_handler() takes them';
 
-CREATE FUNCTION outbox._new_secret(kind text DEFAULT 'whsec') RETURNS text
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_new_secret';
-COMMENT ON FUNCTION outbox._new_secret(text) IS 'Internal: a new random signing secret, kind whsec (HMAC-SHA256) or whsk (Ed25519)';
+-- No statement has a secret among its parameters, where tools that watch
+-- statements would log it: what was given to the running call of
+-- outbox.create_handler() or outbox.alter_handler(), or what is generated, goes
+-- into the table in C.
+CREATE FUNCTION outbox._store_secret(handler_id int, kind text, source text, created_at timestamptz) RETURNS text
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_store_secret';
+COMMENT ON FUNCTION outbox._store_secret(int, text, text, timestamptz) IS 'Internal: store a secret of kind signing or authorization; source is whsec (HMAC-SHA256) or whsk (Ed25519) for a new one, or the option it was given with to the call that is running. Returns what a receiver needs to verify with a signing secret, NULL for an authorization; raises invalid_parameter_value for what is none';
 
 CREATE FUNCTION outbox._public_key(secret text) RETURNS text
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_public_key';
@@ -349,8 +353,7 @@ DECLARE
 	keep interval := given ->> 'keep';
 	rotated int := outbox._live_handler(handler);
 	at timestamptz := clock_timestamp();
-	current_secret text;
-	new_secret text;
+	kind text;
 BEGIN
 	IF keep IS NULL OR keep < interval '0' OR keep > interval '366 days' THEN
 		RAISE EXCEPTION 'invalid time to keep the old secret: %', coalesce(keep::text, 'NULL')
@@ -364,16 +367,14 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Only handlers with a URL sign their requests.';
 	END IF;
 
-	SELECT s.secret INTO current_secret FROM outbox.handler_secret s
+	SELECT CASE WHEN outbox._public_key(s.secret) IS NULL THEN 'whsec' ELSE 'whsk' END INTO kind FROM outbox.handler_secret s
 	WHERE s.handler_id = rotated AND s.kind = 'signing' ORDER BY s.created_at DESC LIMIT 1;
 	UPDATE outbox.handler_secret s SET expires_at = least(s.expires_at, at + keep)
 	WHERE s.handler_id = rotated AND s.kind = 'signing';
 	DELETE FROM outbox.handler_secret s
 	WHERE s.handler_id = rotated AND s.kind = 'signing' AND s.expires_at <= at;
 
-	new_secret := outbox._new_secret(CASE WHEN outbox._public_key(current_secret) IS NULL THEN 'whsec' ELSE 'whsk' END);
-	INSERT INTO outbox.handler_secret (handler_id, kind, secret, created_at) VALUES (rotated, 'signing', new_secret, at);
-	RETURN coalesce(outbox._public_key(new_secret), new_secret);
+	RETURN outbox._store_secret(rotated, 'signing', coalesce(kind, 'whsec'), at);
 END $$;
 COMMENT ON FUNCTION outbox._rotate_secret(text, text[], text[]) IS 'Internal: body of outbox.rotate_secret()';
 
@@ -453,10 +454,6 @@ COMMENT ON FUNCTION outbox._check_url(text) IS 'Internal: raise invalid_paramete
 CREATE FUNCTION outbox._check_headers(headers jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_headers';
 COMMENT ON FUNCTION outbox._check_headers(jsonb) IS 'Internal: raise invalid_parameter_value unless a handler may send these headers';
-
-CREATE FUNCTION outbox._check_secret(secret text) RETURNS void
-LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_secret';
-COMMENT ON FUNCTION outbox._check_secret(text) IS 'Internal: raise invalid_parameter_value unless it is a signing secret';
 
 -- What an on_settle function is called with.
 CREATE TYPE outbox.settlement AS (
@@ -787,22 +784,16 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
 	changed text[] := reset || ARRAY(SELECT jsonb_object_keys(given));
+	at timestamptz := clock_timestamp();
 BEGIN
-	IF given ->> 'secret' = 'generate' THEN
-		given := jsonb_set(given, '{secret}', to_jsonb(outbox._new_secret()));
-	END IF;
-	PERFORM outbox._check_secret(given ->> 'secret');
-	IF given ->> 'authorization' ~ '[\x01-\x1f\x7f]' OR octet_length(given ->> 'authorization') NOT BETWEEN 1 AND 4096 THEN
-		RAISE EXCEPTION 'authorization is empty, too long or has a control character'
-			USING ERRCODE = 'invalid_parameter_value',
-				HINT = 'It is the value of the header authorization, such as Bearer and a token, of up to 4096 bytes.';
-	END IF;
 	DELETE FROM outbox.handler_secret s
 	WHERE s.handler_id = $1 AND CASE s.kind WHEN 'signing' THEN 'secret' ELSE s.kind END = ANY (changed);
-	INSERT INTO outbox.handler_secret (handler_id, kind, secret)
-	SELECT $1, k.kind, given ->> k.option
-	FROM (VALUES ('signing', 'secret'), ('authorization', 'authorization')) k (kind, option)
-	WHERE given ? k.option;
+	IF given ? 'secret' THEN
+		PERFORM outbox._store_secret($1, 'signing', CASE given ->> 'secret' WHEN 'generate' THEN 'whsec' ELSE 'secret' END, at);
+	END IF;
+	IF given ? 'authorization' THEN
+		PERFORM outbox._store_secret($1, 'authorization', 'authorization', at);
+	END IF;
 END $$;
 COMMENT ON FUNCTION outbox._store_secrets(int, jsonb, text[]) IS 'Internal: write the secrets of a handler';
 

@@ -15,23 +15,7 @@
 
 #include "format/signature.h"
 
-PG_FUNCTION_INFO_V1(outbox_sql_new_secret);
 PG_FUNCTION_INFO_V1(outbox_sql_public_key);
-
-/* outbox._new_secret(kind) */
-Datum
-outbox_sql_new_secret(PG_FUNCTION_ARGS)
-{
-	char	   *kind = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	bool		asymmetric = strcmp(kind, "whsk") == 0;
-
-	if (!asymmetric && strcmp(kind, "whsec") != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unrecognized kind of secret \"%s\"", kind),
-				 errhint("There are \"whsec\" (HMAC-SHA256) and \"whsk\" (Ed25519).")));
-	PG_RETURN_TEXT_P(cstring_to_text(outbox_generate_secret(asymmetric)));
-}
 
 /* outbox._public_key(secret) */
 Datum

@@ -17,8 +17,8 @@
  * left out, do not travel.  Whoever may execute the public function need
  * not, and cannot, execute the other one.
  *
- * Some of them are secrets, and what the session has set must not change any
- * on the way: see own_settings.
+ * Some of them are secrets, which no statement is to see (secret.h), and what
+ * the session has set must not change any on the way: see own_settings.
  *
  * Runs in the caller's backend.
  *
@@ -41,6 +41,7 @@
 #include "utils/syscache.h"
 
 #include "common/session.h"
+#include "handler/secret.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_as_owner);
 
@@ -93,9 +94,21 @@ argument_text(Datum value, Oid type)
 	return CStringGetTextDatum(OidOutputFunctionCall(output, value));
 }
 
-/* The given arguments of this call, as two arrays. */
+/* No statement is to see the secret: secret.h. */
 static void
-collect_arguments(FunctionCallInfo fcinfo, Datum *names, Datum *texts)
+withhold(OutboxWithheld *withheld, char *name, Datum *argument)
+{
+	char	   *value = TextDatumGetCString(*argument);
+
+	if (strcmp(name, "secret") == 0 && strcmp(value, "generate") == 0)
+		return;
+	outbox_withhold(withheld, name, value);
+	*argument = CStringGetTextDatum(OUTBOX_WITHHELD);
+}
+
+/* The given arguments of this call, as two arrays, but for the secrets among them. */
+static void
+collect_arguments(FunctionCallInfo fcinfo, Datum *names, Datum *texts, OutboxWithheld *withheld)
 {
 	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
 	Datum	   *name_elems = palloc(sizeof(Datum) * PG_NARGS());
@@ -117,6 +130,8 @@ collect_arguments(FunctionCallInfo fcinfo, Datum *names, Datum *texts)
 			continue;
 		name_elems[n] = CStringGetTextDatum(argnames[i]);
 		text_elems[n] = argument_text(PG_GETARG_DATUM(i), types[i]);
+		if (outbox_is_secret_option(argnames[i]))
+			withhold(withheld, argnames[i], &text_elems[n]);
 		n++;
 	}
 	*names = PointerGetDatum(construct_array(name_elems, n, TEXTOID, -1, false, TYPALIGN_INT));
@@ -137,14 +152,34 @@ take_result(Oid type, bool *isnull)
 	return SPI_datumTransfer(result, by_value, length);
 }
 
+/* Call the other function, as the owner.  Its result is the caller's to copy. */
+static void
+call_as_owner(const char *function, Datum *values, OutboxWithheld *withheld)
+{
+	Oid			argtypes[3] = {TEXTOID, TEXTARRAYOID, TEXTARRAYOID};
+	char	   *command = psprintf("SELECT outbox.%s($1, $2, $3)", quote_identifier(psprintf("_%s", function)));
+
+	outbox_withheld_begin(withheld);
+	PG_TRY();
+	{
+		if (SPI_execute_with_args(command, 3, argtypes, values, NULL, false, 1) != SPI_OK_SELECT ||
+			SPI_processed != 1)
+			elog(ERROR, "outbox._%s() did not return one row", function);
+	}
+	PG_FINALLY();
+	{
+		outbox_withheld_end(withheld);
+	}
+	PG_END_TRY();
+}
+
 /* create_handler() and the others: see above. */
 Datum
 outbox_sql_as_owner(PG_FUNCTION_ARGS)
 {
-	Oid			argtypes[3] = {TEXTOID, TEXTARRAYOID, TEXTARRAYOID};
 	Datum		values[3];
 	char	   *function = get_func_name(fcinfo->flinfo->fn_oid);
-	char	   *command;
+	OutboxWithheld withheld = {0};
 	int			nestlevel;
 	OutboxSecurity caller;
 	Datum		result;
@@ -156,14 +191,11 @@ outbox_sql_as_owner(PG_FUNCTION_ARGS)
 	apply_own_settings();
 
 	values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
-	collect_arguments(fcinfo, &values[1], &values[2]);
-	command = psprintf("SELECT outbox.%s($1, $2, $3)", quote_identifier(psprintf("_%s", function)));
+	collect_arguments(fcinfo, &values[1], &values[2], &withheld);
 
 	SPI_connect();
 	outbox_become_owner(&caller);
-	if (SPI_execute_with_args(command, 3, argtypes, values, NULL, false, 1) != SPI_OK_SELECT ||
-		SPI_processed != 1)
-		elog(ERROR, "outbox._%s() did not return one row", function);
+	call_as_owner(function, values, &withheld);
 	result = take_result(get_func_rettype(fcinfo->flinfo->fn_oid), &isnull);
 	outbox_become_caller(&caller);
 	SPI_finish();

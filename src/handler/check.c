@@ -16,14 +16,12 @@
 
 #include "common/fault.h"
 #include "format/own_headers.h"
-#include "format/signature.h"
 #include "handler/url.h"
 #include "stage/topic.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_check_pattern);
 PG_FUNCTION_INFO_V1(outbox_sql_check_url);
 PG_FUNCTION_INFO_V1(outbox_sql_check_headers);
-PG_FUNCTION_INFO_V1(outbox_sql_check_secret);
 
 /* outbox._check_pattern(pattern) */
 Datum
@@ -56,13 +54,5 @@ outbox_sql_check_headers(PG_FUNCTION_ARGS)
 
 	if (!outbox_check_headers(PG_GETARG_JSONB_P(0), OUTBOX_HEADERS_OF_HANDLER, &fault))
 		outbox_raise_fault(&fault);
-	PG_RETURN_VOID();
-}
-
-/* outbox._check_secret(secret) */
-Datum
-outbox_sql_check_secret(PG_FUNCTION_ARGS)
-{
-	outbox_check_secret(text_to_cstring(PG_GETARG_TEXT_PP(0)));
 	PG_RETURN_VOID();
 }

@@ -96,6 +96,8 @@ debian_install_for_tests()
 	debian_install perl libipc-run-perl openssl python3-psycopg nodejs iproute2
 	if [ -z "${PG_CONFIG:-}" ]; then
 		debian_install "postgresql-$(debian_pg_major)-pgtap"
+		# Not every version is packaged everywhere; the test says when it is skipped.
+		debian_install "postgresql-$(debian_pg_major)-pgaudit" || true
 	fi
 }
 
