@@ -19,12 +19,9 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/htup_details.h"
 #include "access/relscan.h"
 #include "access/skey.h"
 #include "access/table.h"
-#include "access/transam.h"
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -44,6 +41,7 @@
 #include "consume/obligations.h"
 #include "consume/outcome_row.h"
 #include "consume/walk.h"
+#include "table/durability.h"
 #include "table/relation.h"
 
 #define MAX_CLAIM 10000
@@ -131,23 +129,12 @@ find_message(Claim *claim, const pg_uuid_t *id)
 	return index_getnext_slot(claim->message_scan, ForwardScanDirection, claim->message_slot);
 }
 
-/*
- * Rows of an asynchronous commit are visible before they are safe.  The
- * commit log knows how far WAL has to be flushed for a recent one; for a
- * synchronous commit it knows nothing, since there is nothing to do.
- */
+/* What this row says is about to be acted upon. */
 static void
 note_durability(Claim *claim, TupleTableSlot *slot)
 {
-	TransactionId xmin;
-	XLogRecPtr	lsn;
+	XLogRecPtr	lsn = outbox_row_flush_point(slot, InvalidTransactionId);
 
-	if (!TTS_IS_BUFFERTUPLE(slot))
-		return;
-	xmin = HeapTupleHeaderGetXmin(((BufferHeapTupleTableSlot *) slot)->base.tuple->t_data);
-	if (!TransactionIdIsNormal(xmin) || TransactionIdIsCurrentTransactionId(xmin))
-		return;
-	lsn = TransactionIdGetCommitLSN(xmin);
 	if (lsn > claim->flush_point)
 		claim->flush_point = lsn;
 }

@@ -16,17 +16,7 @@
 #ifndef OUTBOX_FETCH_H
 #define OUTBOX_FETCH_H
 
-#include "executor/tuptable.h"
-
 #include "dispatch/lane.h"
-
-/* How much one look at a lane may still read. */
-typedef struct OutboxReadBounds
-{
-	int			rows;
-	int			entries;
-	int64		bytes;
-} OutboxReadBounds;
 
 /* Prepare, once per process. */
 extern void outbox_fetch_init(MemoryContext context);
@@ -42,13 +32,6 @@ extern void outbox_fetch_lane(OutboxLane *lane, TimestampTz now);
 
 /* Read only what follows on settled deliveries of the same key, on ordered lanes. */
 extern void outbox_fetch_successors(TimestampTz now);
-
-/*
- * Take the visible row of a delivery that is due, with its message.  For the
- * dispatcher's readers; order_key is NULL for one that goes freely.
- */
-extern void outbox_fetch_take(OutboxLane *lane, const OutboxQueuePosition *key, TupleTableSlot *slot,
-							  struct OutboxOrderKey *order_key, OutboxReadBounds *bounds);
 
 /* Close the tables.  To be called in the transaction, before it commits. */
 extern void outbox_fetch_end(void);

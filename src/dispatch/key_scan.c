@@ -49,23 +49,20 @@ typedef struct KeyScan
 
 static KeyScan key_scan;
 static OutboxOrderKey *scanned_key = NULL;	/* the key that is being scanned */
-static AttrNumber key_column;
-static AttrNumber due_column;
-static AttrNumber id_column;
 
-static AttrNumber
-find_column(Relation delivery, const char *name)
+typedef enum Column
 {
-	AttrNumber	attno = get_attnum(RelationGetRelid(delivery), name);
+	C_KEY, C_DUE_AT, C_MESSAGE_ID, COLUMNS
+} Column;
 
-	if (attno == InvalidAttrNumber)
-		elog(ERROR, "column \"%s\" of relation \"delivery\" does not exist", name);
-	return attno;
-}
+static const char *const column_names[COLUMNS] = {"key", "due_at", "message_id"};
+static AttrNumber columns[COLUMNS];
 
 bool
 outbox_key_scan_begin(Relation delivery, Snapshot snapshot)
 {
+	static Oid	found_in = InvalidOid;
+
 	memset(&key_scan, 0, sizeof(key_scan));
 	if (!outbox_order_exists())
 		return true;
@@ -75,12 +72,7 @@ outbox_key_scan_begin(Relation delivery, Snapshot snapshot)
 		outbox_key_scan_end();
 		return false;
 	}
-	if (key_column == 0)
-	{
-		key_column = find_column(delivery, "key");
-		due_column = find_column(delivery, "due_at");
-		id_column = find_column(delivery, "message_id");
-	}
+	outbox_find_columns(delivery, column_names, columns, COLUMNS, &found_in);
 	key_scan.keyed_scan = outbox_index_beginscan(delivery, key_scan.keyed, snapshot, 3);
 	/* The id of an entry is needed even where its row is dead. */
 	key_scan.keyed_scan->xs_want_itup = true;
@@ -121,7 +113,7 @@ slot_id(void)
 {
 	bool		isnull;
 
-	return *DatumGetUUIDP(slot_getattr(key_scan.slot, id_column, &isnull));
+	return *DatumGetUUIDP(slot_getattr(key_scan.slot, columns[C_MESSAGE_ID], &isnull));
 }
 
 static TimestampTz
@@ -129,7 +121,7 @@ slot_due_at(void)
 {
 	bool		isnull;
 
-	return DatumGetTimestampTz(slot_getattr(key_scan.slot, due_column, &isnull));
+	return DatumGetTimestampTz(slot_getattr(key_scan.slot, columns[C_DUE_AT], &isnull));
 }
 
 /* The conditions handler_id = $1 AND key = $2. */
@@ -223,7 +215,7 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 	if (goes_first)
 		bounds->rows--;
 	(*room)--;
-	outbox_fetch_take(lane, &row, key_scan.slot, key, bounds);
+	outbox_take(lane, &row, key_scan.slot, key, bounds);
 	return true;
 }
 
@@ -287,7 +279,7 @@ outbox_key_scan_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
 				 OutboxReadBounds *bounds, TimestampTz now)
 {
 	bool		isnull;
-	Datum		value = slot_getattr(slot, key_column, &isnull);
+	Datum		value = slot_getattr(slot, columns[C_KEY], &isnull);
 	char	   *name;
 	OutboxOrderKey *key;
 

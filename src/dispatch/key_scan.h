@@ -17,7 +17,7 @@
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
 
-#include "dispatch/fetch.h"
+#include "dispatch/take.h"
 
 /* Open the indexes, if any lane is ordered.  False if somebody holds a lock that conflicts. */
 extern bool outbox_key_scan_begin(Relation delivery, Snapshot snapshot);

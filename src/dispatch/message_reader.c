@@ -1,0 +1,259 @@
+/*-------------------------------------------------------------------------
+ *
+ * message_reader.c
+ *		Reads messages as the request formats want them.
+ *
+ * See message_reader.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/relscan.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "access/tableam.h"
+#include "lib/stringinfo.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/jsonb.h"
+#include "utils/rel.h"
+
+#include "compat.h"
+#include "dispatch/durable.h"
+#include "dispatch/message_reader.h"
+#include "table/relation.h"
+
+/* Messages that are stepped over before the index is descended again. */
+#define MAX_STEPS 4
+
+/* What is open while a transaction reads. */
+typedef struct Reader
+{
+	Relation	message;
+	Relation	pkey;
+	IndexScanDesc scan;
+	bool		stands;			/* the scan does, on the entry of at */
+	pg_uuid_t	at;
+	TupleTableSlot *slot;
+} Reader;
+
+typedef enum Column
+{
+	M_HEADERS, M_TOPIC, M_KEY, M_TENANT, M_CORRELATION_ID, M_PAYLOAD, M_STAGED_AT, COLUMNS
+} Column;
+
+static const char *const column_names[COLUMNS] = {
+	"headers", "topic", "key", "tenant", "correlation_id", "payload", "staged_at"
+};
+
+static AttrNumber columns[COLUMNS];
+static Reader reader;
+
+bool
+outbox_message_reader_open(Snapshot snapshot)
+{
+	static Oid	found_in = InvalidOid;
+
+	memset(&reader, 0, sizeof(reader));
+	if ((reader.message = outbox_table_open_if_free("message", AccessShareLock)) == NULL)
+		return false;
+	if ((reader.pkey = outbox_index_open_if_free(reader.message, "message_pkey", AccessShareLock)) == NULL)
+	{
+		relation_close(reader.message, NoLock);
+		return false;
+	}
+	outbox_find_columns(reader.message, column_names, columns, COLUMNS, &found_in);
+	reader.scan = outbox_index_beginscan(reader.message, reader.pkey, snapshot, 1);
+	reader.scan->xs_want_itup = true;
+	reader.slot = table_slot_create(reader.message, NULL);
+	return true;
+}
+
+void
+outbox_message_reader_close(void)
+{
+	ExecDropSingleTupleTableSlot(reader.slot);
+	index_endscan(reader.scan);
+	relation_close(reader.pkey, NoLock);
+	relation_close(reader.message, NoLock);
+	outbox_message_reader_forget();
+}
+
+void
+outbox_message_reader_forget(void)
+{
+	memset(&reader, 0, sizeof(reader));
+}
+
+static Datum
+get(Column column, bool *isnull)
+{
+	return slot_getattr(reader.slot, columns[column], isnull);
+}
+
+/* Append a text column to the strings behind a message; returns its offset, 0 for NULL. */
+static size_t
+append_text(StringInfo buf, Datum value, bool isnull)
+{
+	size_t		offset = buf->len;
+	text	   *t;
+
+	if (isnull)
+		return 0;
+	t = DatumGetTextPP(value);
+	appendBinaryStringInfo(buf, VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t));
+	appendStringInfoChar(buf, '\0');
+	if ((Pointer) t != DatumGetPointer(value))
+		pfree(t);
+	return offset;
+}
+
+static size_t
+append_headers(StringInfo buf, Datum value, bool isnull)
+{
+	size_t		offset;
+	Jsonb	   *headers;
+
+	if (isnull)
+		return 0;
+	while (buf->len % MAXIMUM_ALIGNOF != 0)
+		appendStringInfoChar(buf, '\0');
+	offset = buf->len;
+	headers = DatumGetJsonbP(value);
+	appendBinaryStringInfo(buf, (char *) headers, VARSIZE(headers));
+	return offset;
+}
+
+static size_t
+append_payload(StringInfo buf, Datum value, size_t *len)
+{
+	size_t		offset = buf->len;
+	Jsonb	   *payload = DatumGetJsonbP(value);
+
+	(void) JsonbToCString(buf, &payload->root, VARSIZE(payload));
+	*len = buf->len - offset;
+	if ((Pointer) payload != DatumGetPointer(value))
+		pfree(payload);
+	return offset;
+}
+
+static const char *
+string_at(const OutboxMessage *message, size_t offset)
+{
+	return offset == 0 ? NULL : (const char *) message + offset;
+}
+
+/*
+ * The message in the slot, as one chunk in a context.  It is put together in
+ * the transaction's, where the output function of jsonb may leave what it
+ * likes.
+ */
+static OutboxMessage *
+build(const pg_uuid_t *id, MemoryContext context)
+{
+	StringInfoData buf;
+	OutboxMessage *message;
+	bool		isnull;
+	Datum		value;
+	size_t		topic;
+	size_t		key;
+	size_t		tenant;
+	size_t		correlation_id;
+	size_t		headers;
+	size_t		payload;
+	size_t		payload_len;
+
+	initStringInfo(&buf);
+	appendStringInfoSpaces(&buf, MAXALIGN(sizeof(OutboxMessage)));
+
+	value = get(M_HEADERS, &isnull);
+	headers = append_headers(&buf, value, isnull);
+	value = get(M_TOPIC, &isnull);
+	topic = append_text(&buf, value, isnull);
+	value = get(M_KEY, &isnull);
+	key = append_text(&buf, value, isnull);
+	value = get(M_TENANT, &isnull);
+	tenant = append_text(&buf, value, isnull);
+	value = get(M_CORRELATION_ID, &isnull);
+	correlation_id = append_text(&buf, value, isnull);
+	value = get(M_PAYLOAD, &isnull);
+	payload = append_payload(&buf, value, &payload_len);
+
+	message = MemoryContextAlloc(context, buf.len);
+	memcpy(message, buf.data, buf.len);
+	pfree(buf.data);
+	message->id = *id;
+	message->staged_at = DatumGetTimestampTz(get(M_STAGED_AT, &isnull));
+	message->topic = string_at(message, topic);
+	message->key = string_at(message, key);
+	message->tenant = string_at(message, tenant);
+	message->correlation_id = string_at(message, correlation_id);
+	message->headers = (const Jsonb *) string_at(message, headers);
+	message->payload = string_at(message, payload);
+	message->payload_len = payload_len;
+	return message;
+}
+
+static void
+note_where(void)
+{
+	bool		isnull;
+
+	reader.at = *DatumGetUUIDP(index_getattr(reader.scan->xs_itup, 1,
+													 reader.scan->xs_itupdesc, &isnull));
+}
+
+/*
+ * A lane reads roughly in the order in which messages were staged, so the
+ * next one it wants is as a rule the next one in the index.  Stepping there
+ * is cheaper than descending again, unless too many others lie between.
+ */
+static bool
+step_to(const pg_uuid_t *id)
+{
+	int			steps = 0;
+
+	while (reader.stands)
+	{
+		int			cmp = memcmp(reader.at.data, id->data, UUID_LEN);
+
+		if (cmp >= 0 || steps++ >= MAX_STEPS)
+			return cmp == 0;
+		reader.stands = index_getnext_tid(reader.scan, ForwardScanDirection) != NULL;
+		if (reader.stands)
+			note_where();
+	}
+	return false;
+}
+
+/* Have the message in the slot.  False if there is none. */
+static bool
+find(const pg_uuid_t *id)
+{
+	ScanKeyData key;
+
+	if (!step_to(id))
+	{
+		ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(id));
+		index_rescan(reader.scan, &key, 1, NULL, 0);
+		reader.stands = index_getnext_tid(reader.scan, ForwardScanDirection) != NULL;
+		if (!reader.stands)
+			return false;
+		note_where();
+		if (memcmp(reader.at.data, id->data, UUID_LEN) != 0)
+			return false;
+	}
+	return index_fetch_heap(reader.scan, reader.slot);
+}
+
+OutboxMessage *
+outbox_message_read(const pg_uuid_t *id, MemoryContext context)
+{
+	if (!find(id))
+		return NULL;
+	outbox_durable_note(reader.slot);
+	return build(id, context);
+}

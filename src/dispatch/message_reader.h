@@ -1,0 +1,33 @@
+/*-------------------------------------------------------------------------
+ *
+ * message_reader.h
+ *		Reads messages as the request formats want them.
+ *
+ * Process: the dispatcher, inside a transaction.  By primary key, with an
+ * index scan of its own: there is no plan that could go wrong.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_MESSAGE_READER_H
+#define OUTBOX_MESSAGE_READER_H
+
+#include "utils/snapshot.h"
+
+#include "format/message.h"
+
+/*
+ * Open the table under a snapshot.  False if somebody holds a lock that
+ * conflicts: nothing is open then.  To be closed in the same transaction, or
+ * forgotten when that has failed.
+ */
+extern bool outbox_message_reader_open(Snapshot snapshot);
+extern void outbox_message_reader_close(void);
+extern void outbox_message_reader_forget(void);
+
+/*
+ * The message of that id, as one chunk in a memory context; NULL if there is
+ * none (deleted by hand).  It is noted as acted upon (durable.h).
+ */
+extern OutboxMessage *outbox_message_read(const pg_uuid_t *id, MemoryContext context);
+
+#endif							/* OUTBOX_MESSAGE_READER_H */

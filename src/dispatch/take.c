@@ -1,0 +1,143 @@
+/*-------------------------------------------------------------------------
+ *
+ * take.c
+ *		Takes deliveries into memory, with their messages.
+ *
+ * See take.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+#include "dispatch/durable.h"
+#include "dispatch/message_reader.h"
+#include "dispatch/order.h"
+#include "dispatch/settle.h"
+#include "dispatch/take.h"
+#include "table/relation.h"
+
+typedef enum Column
+{
+	D_ATTEMPTS, D_BUDGET_FROM, D_STREAK, D_CODE, COLUMNS
+} Column;
+
+static const char *const column_names[COLUMNS] = {
+	"attempts", "budget_from", "streak", "code"
+};
+
+static AttrNumber columns[COLUMNS];
+static MemoryContext deliveries_context = NULL;
+
+/* By the running transaction; and the one whose message is being read. */
+static dlist_head taken = DLIST_STATIC_INIT(taken);
+static OutboxDelivery *reading = NULL;
+
+void
+outbox_take_init(MemoryContext context)
+{
+	deliveries_context = context;
+}
+
+void
+outbox_take_begin(Relation delivery)
+{
+	static Oid	found_in = InvalidOid;
+
+	outbox_find_columns(delivery, column_names, columns, COLUMNS, &found_in);
+}
+
+static Datum
+get(TupleTableSlot *slot, Column column, bool *isnull)
+{
+	return slot_getattr(slot, columns[column], isnull);
+}
+
+/* The delivery in slot, without its message, in the deliveries' context and in their table. */
+static OutboxDelivery *
+build(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot)
+{
+	OutboxDelivery *delivery = MemoryContextAllocZero(deliveries_context, sizeof(OutboxDelivery));
+	bool		isnull;
+	Datum		value;
+
+	delivery->id = at->id;
+	delivery->handler_id = lane->handler_id;
+	delivery->lane = lane;
+	delivery->tid = slot->tts_tid;
+	delivery->due_at = at->due_at;
+	delivery->attempts = DatumGetInt32(get(slot, D_ATTEMPTS, &isnull));
+	delivery->budget_from = DatumGetInt32(get(slot, D_BUDGET_FROM, &isnull));
+	delivery->streak = DatumGetInt16(get(slot, D_STREAK, &isnull));
+	value = get(slot, D_CODE, &isnull);
+	if (!isnull)
+		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
+	delivery->bytes = sizeof(OutboxDelivery);
+	outbox_delivery_add(delivery);
+
+	/* Should its message be unreadable, outbox_take_abort() knows whose it was. */
+	reading = delivery;
+	return delivery;
+}
+
+/* A delivery whose message is gone cannot be sent, now or later. */
+static void
+bury_without_message(OutboxDelivery *delivery)
+{
+	delivery->verdict.state = OUTBOX_DEAD;
+	strlcpy(delivery->verdict.code, "message_missing", sizeof(delivery->verdict.code));
+}
+
+/* Both are kept until the transaction is over; then they are queued. */
+void
+outbox_take(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot,
+			struct OutboxOrderKey *order_key, OutboxReadBounds *bounds)
+{
+	OutboxDelivery *delivery = build(lane, at, slot);
+
+	outbox_durable_note(slot);
+	if (order_key != NULL)
+		outbox_order_take(order_key, delivery);
+
+	delivery->message = outbox_message_read(&at->id, deliveries_context);
+	if (delivery->message != NULL)
+		outbox_delivery_grow(delivery, GetMemoryChunkSpace(delivery->message));
+	else
+		bury_without_message(delivery);
+	reading = NULL;
+
+	dlist_push_tail(&taken, &delivery->link);
+	bounds->bytes -= delivery->bytes;
+}
+
+void
+outbox_take_finish(void)
+{
+	while (!dlist_is_empty(&taken))
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&taken));
+
+		if (delivery->message == NULL)
+			outbox_outcome_add(delivery);
+		else if (outbox_order_arrived(delivery))
+		{
+			outbox_lane_enqueue(delivery->lane, delivery);
+			outbox_lane_ready(delivery->lane);
+		}
+	}
+}
+
+OutboxDelivery *
+outbox_take_abort(void)
+{
+	OutboxDelivery *poison = reading;
+
+	while (!dlist_is_empty(&taken))
+		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&taken)));
+	reading = NULL;
+	return poison;
+}
