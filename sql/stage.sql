@@ -245,6 +245,13 @@ INSERT INTO public.business VALUES (5);
 SELECT payload, count(d) AS deliveries FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id GROUP BY m.id ORDER BY m.id;
 -- A transaction that wrote sees what it staged, also in the command that follows in a function.
 DO $$ DECLARE staged uuid := outbox.stage('invoice.paid', '"seen"'); BEGIN ASSERT EXISTS (SELECT FROM outbox.message WHERE id = staged) AND (SELECT count(*) = 2 FROM outbox.delivery WHERE message_id = staged); END $$;
+-- Days and months of a delay are counted in the session's time zone.
+SELECT outbox.create_handler('zoned', '{zoned.*}') > 0 AS created;
+SET TimeZone = 'Europe/Berlin';
+SELECT count(outbox.stage('zoned.' || m, delay => make_interval(months => m, days => 1))) FROM generate_series(1, 12) m;
+SELECT count(*) FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id WHERE m.topic LIKE 'zoned.%'
+	AND d.due_at = m.staged_at + make_interval(months => split_part(m.topic, '.', 2)::int, days => 1);
+RESET TimeZone;
 BEGIN READ ONLY;
 SELECT public.error_of(c) FROM unnest(ARRAY['SELECT outbox.stage(''a'')', 'SELECT outbox.try_stage(''a'')', 'SELECT outbox.stage_many(''a'', ''{1}'')']) c;
 COMMIT;

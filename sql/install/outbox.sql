@@ -408,7 +408,7 @@ key: what the message is about; on ordered handlers messages of one key are deli
 dedupe_key: a second message with the same one is not staged, for as long as the first is kept; unique within a tenant.
 tenant, correlation_id: whose it is and what it belongs to. Each of key, dedupe_key, tenant and correlation_id has up to 255 bytes and may not be empty.
 headers: a JSON object of strings, sent as HTTP headers; up to 64.
-deliver_at, or delay: not before that time, or that much later; up to 100 years ahead. A time in the past means now.
+deliver_at, or delay: not before that time, or that much later; up to 100 years ahead. A time in the past means now. Days and months of a delay are counted in the session''s TimeZone, as in now() + delay: a day over a change of the clocks has 23 or 25 hours.
 min_version: consumers that claim with a lower version leave the message alone.
 Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
 Errors: null_value_not_allowed, invalid_parameter_value, reserved_name, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';

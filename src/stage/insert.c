@@ -151,19 +151,19 @@ store_row(OutboxInserter *inserter, OutboxTable *table)
 void
 outbox_insert_message(OutboxInserter *inserter, const OutboxNewMessage *message)
 {
-	const OutboxStageArguments *envelope = message->envelope;
+	const OutboxStageArguments *arguments = message->arguments;
 	TupleTableSlot *row = start_row(&inserter->message);
 
 	set_pointer(row, MESSAGE_ID, &message->id);
-	set_column(row, MESSAGE_STAGED_AT, TimestampTzGetDatum(envelope->staged_at));
-	if (envelope->has_min_version)
-		set_column(row, MESSAGE_MIN_VERSION, Int32GetDatum(envelope->min_version));
-	set_pointer(row, MESSAGE_TOPIC, envelope->topic);
+	set_column(row, MESSAGE_STAGED_AT, TimestampTzGetDatum(arguments->staged_at));
+	if (arguments->has_min_version)
+		set_column(row, MESSAGE_MIN_VERSION, Int32GetDatum(arguments->min_version));
+	set_pointer(row, MESSAGE_TOPIC, arguments->topic);
 	set_pointer(row, MESSAGE_KEY, message->key);
 	set_pointer(row, MESSAGE_DEDUPE_KEY, message->dedupe_key);
-	set_pointer(row, MESSAGE_TENANT, envelope->tenant);
-	set_pointer(row, MESSAGE_CORRELATION_ID, envelope->correlation_id);
-	set_pointer(row, MESSAGE_HEADERS, envelope->headers);
+	set_pointer(row, MESSAGE_TENANT, arguments->tenant);
+	set_pointer(row, MESSAGE_CORRELATION_ID, arguments->correlation_id);
+	set_pointer(row, MESSAGE_HEADERS, arguments->headers);
 	set_pointer(row, MESSAGE_PAYLOAD, message->payload);
 	store_row(inserter, &inserter->message);
 }
@@ -175,7 +175,7 @@ start_delivery(OutboxInserter *inserter, const OutboxNewMessage *message, int32 
 	TupleTableSlot *row = start_row(&inserter->delivery);
 
 	set_pointer(row, DELIVERY_MESSAGE_ID, &message->id);
-	set_column(row, DELIVERY_DUE_AT, TimestampTzGetDatum(message->envelope->due_at));
+	set_column(row, DELIVERY_DUE_AT, TimestampTzGetDatum(message->arguments->due_at));
 	set_column(row, DELIVERY_HANDLER_ID, Int32GetDatum(handler_id));
 	set_column(row, DELIVERY_ATTEMPTS, Int32GetDatum(0));
 	set_column(row, DELIVERY_BUDGET_FROM, Int32GetDatum(0));
@@ -192,8 +192,8 @@ outbox_insert_delivery(OutboxInserter *inserter, const OutboxNewMessage *message
 
 	if (route->ordered)
 		set_pointer(row, DELIVERY_KEY, message->key);
-	if (route->is_pull && message->envelope->has_min_version)
-		set_column(row, DELIVERY_MIN_VERSION, Int32GetDatum(message->envelope->min_version));
+	if (route->is_pull && message->arguments->has_min_version)
+		set_column(row, DELIVERY_MIN_VERSION, Int32GetDatum(message->arguments->min_version));
 	store_row(inserter, &inserter->delivery);
 }
 
@@ -202,7 +202,7 @@ outbox_insert_unrouted(OutboxInserter *inserter, const OutboxNewMessage *message
 {
 	TupleTableSlot *row = start_delivery(inserter, message, OUTBOX_UNROUTED_HANDLER, OUTBOX_DEAD);
 
-	set_column(row, DELIVERY_SETTLED_AT, TimestampTzGetDatum(message->envelope->staged_at));
+	set_column(row, DELIVERY_SETTLED_AT, TimestampTzGetDatum(message->arguments->staged_at));
 	set_column(row, DELIVERY_CODE, CStringGetTextDatum("unrouted"));
 	set_column(row, DELIVERY_ERROR, CStringGetTextDatum("no handler takes this topic"));
 	store_row(inserter, &inserter->delivery);

@@ -49,35 +49,35 @@ is_bounded(const Interval *delay)
 }
 
 static bool
-check_times(OutboxStageArguments *envelope, TimestampTz now, OutboxFault *fault)
+check_times(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault)
 {
 	TimestampTz latest = now + OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY;
 
-	envelope->staged_at = now;
-	envelope->due_at = now;
+	arguments->staged_at = now;
+	arguments->due_at = now;
 
-	if (envelope->has_deliver_at && envelope->delay)
+	if (arguments->has_deliver_at && arguments->delay)
 		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 							"deliver_at is a point in time, delay counts from now; pass one of them.",
 							"deliver_at and delay cannot be given together");
-	if (envelope->has_deliver_at)
+	if (arguments->has_deliver_at)
 	{
-		if (TIMESTAMP_NOT_FINITE(envelope->deliver_at) || envelope->deliver_at > latest)
+		if (TIMESTAMP_NOT_FINITE(arguments->deliver_at) || arguments->deliver_at > latest)
 			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW, too_far_hint,
 								"deliver_at is infinite or too far ahead");
 		/* The past means now: lanes read forward. */
-		envelope->due_at = Max(now, envelope->deliver_at);
+		arguments->due_at = Max(now, arguments->deliver_at);
 	}
-	else if (envelope->delay)
+	else if (arguments->delay)
 	{
-		if (is_bounded(envelope->delay))
-			envelope->due_at = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+		if (is_bounded(arguments->delay))
+			arguments->due_at = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
 																	   TimestampTzGetDatum(now),
-																	   PointerGetDatum(envelope->delay)));
-		if (!is_bounded(envelope->delay) || envelope->due_at > latest)
+																	   PointerGetDatum(arguments->delay)));
+		if (!is_bounded(arguments->delay) || arguments->due_at > latest)
 			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW, too_far_hint,
 								"delay is infinite or too long");
-		if (envelope->due_at < now)
+		if (arguments->due_at < now)
 			return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 								"Leave delay out to deliver at once.",
 								"delay must not be negative");
@@ -86,23 +86,23 @@ check_times(OutboxStageArguments *envelope, TimestampTz now, OutboxFault *fault)
 }
 
 bool
-outbox_check_envelope(OutboxStageArguments *envelope, TimestampTz now, OutboxFault *fault)
+outbox_check_envelope(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault)
 {
-	if (envelope->topic == NULL)
+	if (arguments->topic == NULL)
 		return outbox_fault(fault, ERRCODE_NULL_VALUE_NOT_ALLOWED,
 							"A topic is a name such as billing.invoice.paid.",
 							"topic must not be NULL");
-	if (!outbox_check_topic(VARDATA_ANY(envelope->topic), VARSIZE_ANY_EXHDR(envelope->topic), fault) ||
-		!check_name("tenant", envelope->tenant, fault) ||
-		!check_name("correlation_id", envelope->correlation_id, fault) ||
-		!check_times(envelope, now, fault))
+	if (!outbox_check_topic(VARDATA_ANY(arguments->topic), VARSIZE_ANY_EXHDR(arguments->topic), fault) ||
+		!check_name("tenant", arguments->tenant, fault) ||
+		!check_name("correlation_id", arguments->correlation_id, fault) ||
+		!check_times(arguments, now, fault))
 		return false;
-	if (envelope->headers && !outbox_check_headers(envelope->headers, OUTBOX_HEADERS_OF_MESSAGE, fault))
+	if (arguments->headers && !outbox_check_headers(arguments->headers, OUTBOX_HEADERS_OF_MESSAGE, fault))
 		return false;
-	if (envelope->has_min_version && envelope->min_version < 1)
+	if (arguments->has_min_version && arguments->min_version < 1)
 		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 							"Versions of consumers count from 1; leave min_version out if every one may take the message.",
-							"min_version must be positive: %d", envelope->min_version);
+							"min_version must be positive: %d", arguments->min_version);
 	return true;
 }
 

@@ -39,7 +39,7 @@ typedef struct OutboxStageArguments
 	bool		has_min_version;
 	int32		min_version;
 
-	/* set by outbox_check_envelope() */
+	/* set by outbox_check_arguments() */
 	TimestampTz staged_at;		/* the clock at the call */
 	TimestampTz due_at;			/* never before staged_at */
 } OutboxStageArguments;
@@ -47,7 +47,7 @@ typedef struct OutboxStageArguments
 /* What is a message's own. */
 typedef struct OutboxNewMessage
 {
-	const OutboxStageArguments *envelope;
+	const OutboxStageArguments *arguments;
 	Jsonb	   *payload;
 	text	   *key;
 	text	   *dedupe_key;
@@ -55,7 +55,7 @@ typedef struct OutboxNewMessage
 } OutboxNewMessage;
 
 /* Check what the messages of a call share, and work out when they are due. */
-extern bool outbox_check_envelope(OutboxStageArguments *envelope, TimestampTz now, OutboxFault *fault);
+extern bool outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault);
 
 /* Check what is a message's own. */
 extern bool outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault);

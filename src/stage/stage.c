@@ -73,7 +73,7 @@ static const char *const status_names[] = {"created", "exists", "dedupe_conflict
 /* What one call works with. */
 typedef struct Staging
 {
-	OutboxStageArguments envelope;
+	OutboxStageArguments arguments;
 	OutboxRoutes *routes;
 	OutboxInserter inserter;
 	OutboxFault fault;			/* when a status says that something is wrong */
@@ -103,20 +103,20 @@ text_arg(FunctionCallInfo fcinfo, int n)
 }
 
 static void
-read_envelope(FunctionCallInfo fcinfo, OutboxStageArguments *envelope)
+read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments)
 {
-	memset(envelope, 0, sizeof(OutboxStageArguments));
-	envelope->topic = text_arg(fcinfo, ARG_TOPIC);
-	envelope->tenant = text_arg(fcinfo, ARG_TENANT);
-	envelope->correlation_id = text_arg(fcinfo, ARG_CORRELATION_ID);
-	envelope->headers = PG_ARGISNULL(ARG_HEADERS) ? NULL : PG_GETARG_JSONB_P(ARG_HEADERS);
-	envelope->has_deliver_at = !PG_ARGISNULL(ARG_DELIVER_AT);
-	if (envelope->has_deliver_at)
-		envelope->deliver_at = PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT);
-	envelope->delay = PG_ARGISNULL(ARG_DELAY) ? NULL : PG_GETARG_INTERVAL_P(ARG_DELAY);
-	envelope->has_min_version = !PG_ARGISNULL(ARG_MIN_VERSION);
-	if (envelope->has_min_version)
-		envelope->min_version = PG_GETARG_INT32(ARG_MIN_VERSION);
+	memset(arguments, 0, sizeof(OutboxStageArguments));
+	arguments->topic = text_arg(fcinfo, ARG_TOPIC);
+	arguments->tenant = text_arg(fcinfo, ARG_TENANT);
+	arguments->correlation_id = text_arg(fcinfo, ARG_CORRELATION_ID);
+	arguments->headers = PG_ARGISNULL(ARG_HEADERS) ? NULL : PG_GETARG_JSONB_P(ARG_HEADERS);
+	arguments->has_deliver_at = !PG_ARGISNULL(ARG_DELIVER_AT);
+	if (arguments->has_deliver_at)
+		arguments->deliver_at = PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT);
+	arguments->delay = PG_ARGISNULL(ARG_DELAY) ? NULL : PG_GETARG_INTERVAL_P(ARG_DELAY);
+	arguments->has_min_version = !PG_ARGISNULL(ARG_MIN_VERSION);
+	if (arguments->has_min_version)
+		arguments->min_version = PG_GETARG_INT32(ARG_MIN_VERSION);
 }
 
 /* PostgreSQL's own errors for a transaction that may not write. */
@@ -139,17 +139,17 @@ copy_routes(const OutboxRoutes *routes)
 static bool
 begin_staging(Staging *staging, FunctionCallInfo fcinfo)
 {
-	OutboxStageArguments *envelope = &staging->envelope;
+	OutboxStageArguments *arguments = &staging->arguments;
 	char	   *topic;
 	int			len;
 
 	outbox_check_sql_version();
-	read_envelope(fcinfo, envelope);
-	if (!outbox_check_envelope(envelope, GetCurrentTimestamp(), &staging->fault))
+	read_arguments(fcinfo, arguments);
+	if (!outbox_check_arguments(arguments, GetCurrentTimestamp(), &staging->fault))
 		return false;
 
-	topic = VARDATA_ANY(envelope->topic);
-	len = VARSIZE_ANY_EXHDR(envelope->topic);
+	topic = VARDATA_ANY(arguments->topic);
+	len = VARSIZE_ANY_EXHDR(arguments->topic);
 	staging->routes = copy_routes(outbox_routes(topic, len));
 	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_ERROR)
 		return outbox_fault(&staging->fault, ERRCODE_UNDEFINED_OBJECT,
@@ -164,7 +164,7 @@ begin_writing(Staging *staging, int n)
 {
 	outbox_inserter_open(&staging->inserter);
 	outbox_message_ids_seed();
-	return outbox_message_ids_reserve(staging->envelope.staged_at, n);
+	return outbox_message_ids_reserve(staging->arguments.staged_at, n);
 }
 
 static void
@@ -177,21 +177,21 @@ set_value(Datum *values, char *nulls, int n, const void *value)
 static bool
 insert_if_first(const OutboxNewMessage *message)
 {
-	const OutboxStageArguments *envelope = message->envelope;
+	const OutboxStageArguments *arguments = message->arguments;
 	Datum		values[10];
 	char		nulls[10];
 
 	set_value(values, nulls, 0, &message->id);
-	values[1] = TimestampTzGetDatum(envelope->staged_at);
+	values[1] = TimestampTzGetDatum(arguments->staged_at);
 	nulls[1] = ' ';
-	values[2] = Int32GetDatum(envelope->min_version);
-	nulls[2] = envelope->has_min_version ? ' ' : 'n';
-	set_value(values, nulls, 3, envelope->topic);
+	values[2] = Int32GetDatum(arguments->min_version);
+	nulls[2] = arguments->has_min_version ? ' ' : 'n';
+	set_value(values, nulls, 3, arguments->topic);
 	set_value(values, nulls, 4, message->key);
 	set_value(values, nulls, 5, message->dedupe_key);
-	set_value(values, nulls, 6, envelope->tenant);
-	set_value(values, nulls, 7, envelope->correlation_id);
-	set_value(values, nulls, 8, envelope->headers);
+	set_value(values, nulls, 6, arguments->tenant);
+	set_value(values, nulls, 7, arguments->correlation_id);
+	set_value(values, nulls, 8, arguments->headers);
 	set_value(values, nulls, 9, message->payload);
 	return outbox_execute_unseen(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
 }
@@ -206,9 +206,9 @@ look_up_first(Staging *staging, OutboxNewMessage *message, StageStatus *status)
 	TupleDesc	desc;
 	bool		isnull;
 	text	   *first_topic;
-	text	   *topic = message->envelope->topic;
+	text	   *topic = message->arguments->topic;
 
-	set_value(values, nulls, 0, message->envelope->tenant);
+	set_value(values, nulls, 0, message->arguments->tenant);
 	set_value(values, nulls, 1, message->dedupe_key);
 	if (outbox_execute(&find_first, values, nulls, false, 1, SPI_OK_SELECT) == 0)
 		return false;
@@ -275,7 +275,7 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 
 		CHECK_FOR_INTERRUPTS();
 		outbox_insert_delivery(&staging->inserter, message, route);
-		outbox_doorbell_note(route->handler_id, OUTBOX_NOTICE_DUE, message->envelope->due_at, &message->id);
+		outbox_doorbell_note(route->handler_id, OUTBOX_NOTICE_DUE, message->arguments->due_at, &message->id);
 	}
 	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_DEAD)
 		outbox_insert_unrouted(&staging->inserter, message);
@@ -308,7 +308,7 @@ stage_one(Staging *staging, FunctionCallInfo fcinfo, OutboxNewMessage *message)
 
 	if (!begin_staging(staging, fcinfo))
 		return STAGE_INVALID;
-	message->envelope = &staging->envelope;
+	message->arguments = &staging->arguments;
 	message->payload = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
 	message->key = text_arg(fcinfo, ARG_KEY);
 	message->dedupe_key = text_arg(fcinfo, ARG_DEDUPE_KEY);
@@ -437,7 +437,7 @@ read_messages(FunctionCallInfo fcinfo, Staging *staging, int *n)
 	for (int i = 0; i < *n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		messages[i].envelope = &staging->envelope;
+		messages[i].arguments = &staging->arguments;
 		messages[i].payload = nulls[i] ? NULL : DatumGetJsonbP(payloads[i]);
 		if (!outbox_check_new_message(&messages[i], &staging->fault))
 		{
