@@ -86,7 +86,7 @@ check_times(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault
 }
 
 bool
-outbox_check_envelope(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault)
+outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault)
 {
 	if (arguments->topic == NULL)
 		return outbox_fault(fault, ERRCODE_NULL_VALUE_NOT_ALLOWED,
