@@ -46,6 +46,11 @@ ifeq ($(shell pkg-config --exists zlib && echo yes),yes)
 HTTP_EXTRA_CFLAGS += -DOUTBOX_HAVE_ZLIB $(shell pkg-config --cflags zlib)
 HTTP_EXTRA_LIBS += $(shell pkg-config --libs zlib)
 endif
+# TLS connections are guarded where libcurl's OpenSSL can be watched.
+ifeq ($(shell pkg-config --exists openssl && echo yes),yes)
+HTTP_EXTRA_CFLAGS += -DOUTBOX_HAVE_OPENSSL $(shell pkg-config --cflags openssl)
+HTTP_EXTRA_LIBS += $(shell pkg-config --libs openssl)
+endif
 HTTP_VISIBILITY = -fvisibility=hidden
 # It has assertions where the server has them: a failed one takes all of its processes down.
 ifneq ($(shell grep -c 'define USE_ASSERT_CHECKING 1' $(includedir_server)/pg_config.h),1)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "http/clock.h"
 #include "http/job.h"
@@ -22,6 +23,7 @@ static struct
 	int			users;
 	HttpTransportOptions options;
 	char	   *user_agent;
+	char	   *authorities;
 	unsigned	settings;
 	OutboxEngine *engines[MAX_ENGINES];
 } shared;
@@ -205,6 +207,22 @@ outbox_engine_configure(const HttpTransportOptions *options)
 			apply_limits(shared.engines[i]);
 }
 
+static char *
+find_authorities(void)
+{
+	CURL	   *easy = curl_easy_init();
+	char	   *file = NULL;
+
+	if (easy == NULL)
+		return NULL;
+	if (curl_easy_getinfo(easy, CURLINFO_CAINFO, &file) == CURLE_OK && file != NULL && access(file, R_OK) == 0)
+		file = strdup(file);
+	else
+		file = NULL;
+	curl_easy_cleanup(easy);
+	return file;
+}
+
 const char *
 outbox_engine_startup(const HttpTransportOptions *options)
 {
@@ -221,6 +239,7 @@ outbox_engine_startup(const HttpTransportOptions *options)
 			problem = outbox_poller_open();
 		if (problem == NULL)
 		{
+			shared.authorities = find_authorities();
 			outbox_engine_configure(options);
 			return NULL;
 		}
@@ -238,6 +257,7 @@ outbox_engine_shutdown(void)
 	outbox_poller_close();
 	outbox_sockets_end();
 	free(shared.user_agent);
+	free(shared.authorities);
 	memset(&shared, 0, sizeof(shared));
 	curl_global_cleanup();
 }
@@ -256,6 +276,12 @@ outbox_engine_forget(OutboxEngine *engine, const HttpTarget *target)
 #else
 	outbox_sockets_forget(target, true);
 #endif
+}
+
+const char *
+outbox_engine_authorities(void)
+{
+	return shared.authorities;
 }
 
 const char *

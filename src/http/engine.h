@@ -53,6 +53,9 @@ extern void outbox_engine_run_timer(OutboxEngine *engine, int64_t now);
 /* Close the idle connections of a target in an engine that pools. */
 extern void outbox_engine_forget(OutboxEngine *engine, const HttpTarget *target);
 
+/* The file of the system's authorities that libcurl was built to use; NULL if it has none or that is not there. */
+extern const char *outbox_engine_authorities(void);
+
 /* The user agent, NULL for none.  Valid until the next configure. */
 extern const char *outbox_engine_user_agent(void);
 

@@ -41,6 +41,7 @@ typedef struct HostileWire
 	ssize_t		(*read) (void *session, char *data, size_t len);
 	ssize_t		(*write) (void *session, const char *data, size_t len);
 	void		(*close) (const struct HostileWire *wire, void *session);
+	bool		(*nag) (void *session); /* a message of the wire's own, without bytes */
 	void	   *context;
 	bool		rude;			/* ends without saying so */
 } HostileWire;
@@ -74,6 +75,7 @@ static struct
 	atomic_int	closed;			/* connections that we closed */
 	atomic_int	ended;			/* connections that the other side closed while we waited */
 	atomic_int	requests;
+	atomic_int	nags;			/* messages of the wire's own that were sent */
 	pthread_mutex_t lock;
 	char		head[HOSTILE_HEAD]; /* of the last request, under lock */
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -282,6 +284,18 @@ say_huge(Peer *peer, uint64_t total, Framing framing)
 	return framing == UP_TO_THE_END ? CLOSE : KEEP;
 }
 
+/* So many messages of the wire's own are as good as endless. */
+#define MANY_NAGS 100000
+
+/* Say nothing, but keep the wire busy. */
+static inline After
+nag(Peer *peer)
+{
+	for (int i = 0; i < MANY_NAGS && peer->wire->nag(peer->session); i++)
+		seen.nags++;
+	return CLOSE;
+}
+
 /* Headers without end. */
 static inline After
 say_flood(Peer *peer)
@@ -396,6 +410,10 @@ answer_request(Peer *peer)
 		return say_huge(peer, n, IN_CHUNKS);
 	if ((n = path_number(peer, "/huge-to-eof/")) >= 0)
 		return say_huge(peer, n, UP_TO_THE_END);
+	if (strcmp(peer->path, "/nag") == 0)
+		return nag(peer);
+	if (strcmp(peer->path, "/nag-afterwards") == 0)
+		return say(peer, whole_answer, WHOLE) ? nag(peer) : CLOSE;
 	if (strcmp(peer->path, "/flood") == 0)
 		return say_flood(peer);
 	if (strcmp(peer->path, "/received") == 0)

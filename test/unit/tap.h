@@ -50,6 +50,9 @@ tap_done(void)
 	return tap_failed == 0 && tap_ran > 0 ? 0 : 1;
 }
 
+/* A test point that cannot be tried here, and why. */
+#define skip(reason) printf("ok %d # SKIP %s\n", ++tap_ran, reason)
+
 #define ok(condition, ...) tap_ok((condition) ? 1 : 0, __FILE__, __LINE__, __VA_ARGS__)
 
 #define is_int(got, expected, ...) \

@@ -2,6 +2,8 @@
  * Both transports over TLS, against receivers with good and bad certificates
  * made on the spot.
  */
+#include <curl/curl.h>
+#include <dlfcn.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -126,6 +128,16 @@ tls_close(const HostileWire *wire, void *session)
 	SSL_free(session);
 }
 
+/* Another ticket.  OpenSSL ignores that it could not be sent, so look for the end. */
+static bool
+tls_nag(void *session)
+{
+	char		byte;
+
+	return recv(SSL_get_fd(session), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN &&
+		SSL_new_session_ticket(session) == 1 && SSL_do_handshake(session) == 1;
+}
+
 static SSL_CTX *
 tls_context(Identity *identity)
 {
@@ -146,6 +158,7 @@ tls_listen(SSL_CTX *context, bool rude)
 	wire->read = tls_read;
 	wire->write = tls_write;
 	wire->close = tls_close;
+	wire->nag = tls_nag;
 	wire->context = context;
 	wire->rude = rude;
 	return hostile_listen(wire);
@@ -421,6 +434,93 @@ check_traffic(void)
 	finish(&call);
 }
 
+/* TLS has messages of its own, in which a receiver could keep us busy for ever. */
+static void
+check_nagging(void)
+{
+	Call		call;
+	Call		other;
+	int			before;
+
+	set_up_tls(&call, good_port, "/nag");
+	before = seen.closed;
+	perform(&call);
+	ok(call.exchange.failure == HTTP_FAILED_CONNECT || failed_as(&call, HTTP_FAILED_TLS) || failed_as(&call, HTTP_FAILED_BODY),
+	   "%s: tickets instead of an answer end the connection: %s", transport->name, call.exchange.error);
+	finish(&call);
+	ok(wait_for_count(&seen.closed, before + 1) && seen.nags < MANY_NAGS, "%s: after %d tickets", transport->name, (int) seen.nags);
+	seen.nags = 0;
+
+	set_up_tls(&call, good_port, "/nag-afterwards");
+	before = seen.closed;
+	perform(&call);
+	ok(answered_with(&call, 200), "%s: an answer, and tickets behind it", transport->name);
+	release(&call);
+	for (int i = 0; i < 3; i++)
+	{
+		set_up_tls(&other, good_port, "/ok");
+		perform(&other);
+		ok(answered_with(&other, 200), "%s: another receiver is served meanwhile", transport->name);
+		finish(&other);
+	}
+	perform(&call);
+	ok(answered_with(&call, 200), "%s: the next request is answered", transport->name);
+	release(&call);
+	transport->forget(&call.target);
+	for (int i = 0; i < 10; i++)
+		turn(1);
+	ok(wait_for_count(&seen.closed, before + 3) && seen.nags < 2 * MANY_NAGS, "%s: after %d tickets", transport->name, (int) seen.nags);
+	seen.nags = 0;
+}
+
+static int	opened_authorities;
+static bool ever_opened;
+
+/* How OpenSSL opens files.  These stand before the C library's. */
+FILE *
+fopen64(const char *path, const char *mode)
+{
+	FILE	   *(*real) (const char *, const char *) = (FILE *(*) (const char *, const char *)) dlsym(RTLD_NEXT, "fopen64");
+
+	if (strstr(path, "/certs/") != NULL)
+	{
+		opened_authorities++;
+		ever_opened = true;
+	}
+	return real(path, mode);
+}
+
+FILE *
+fopen(const char *path, const char *mode)
+{
+	return fopen64(path, mode);
+}
+
+/* The system's authorities are read once, not for each connection. */
+static void
+check_authorities(void)
+{
+	Call		call;
+	char	   *file = NULL;
+	CURL	   *easy = curl_easy_init();
+
+	if (curl_easy_getinfo(easy, CURLINFO_CAINFO, &file) != CURLE_OK || file == NULL || access(file, R_OK) != 0)
+		skip("no file of the system's authorities");
+	else
+	{
+		opened_authorities = 0;
+		for (int i = 0; i < 5; i++)
+		{
+			set_up_tls(&call, good_port, "/ok");
+			call.target.tls_ca_file = NULL;
+			perform(&call);
+			finish(&call);
+		}
+		ok(ever_opened && opened_authorities <= 1, "%s: the system's authorities were read %d times", transport->name, opened_authorities);
+	}
+	curl_easy_cleanup(easy);
+}
+
 static void
 check_changes(void)
 {
@@ -478,6 +578,8 @@ main(void)
 		check_ends(good_port);
 		check_ends(rude_port);
 		check_traffic();
+		check_nagging();
+		check_authorities();
 		check_changes();
 		transport->shutdown();
 	}

@@ -18,4 +18,4 @@ test/unit/transport_test: test/unit/turkish.h
 test/unit/transport_test test/unit/transport_tls_test: $(WHOLE_HTTP)
 test/unit/http1_corpus_test: test/unit/http1_corpus.h $(WHOLE_HTTP)
 test/unit/transport_test test/unit/http1_corpus_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lpthread -ldl
-test/unit/transport_tls_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lssl -lcrypto -lpthread
+test/unit/transport_tls_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lssl -lcrypto -lpthread -ldl

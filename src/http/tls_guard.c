@@ -1,0 +1,130 @@
+/*-------------------------------------------------------------------------
+ *
+ * tls_guard.c
+ *		Bounds what a receiver can have TLS do; see tls_guard.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "http/tls_guard.h"
+
+#ifdef OUTBOX_HAVE_OPENSSL
+
+#include <openssl/ssl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "http/clock.h"
+
+/*
+ * Records without bytes of HTTP that a connection may receive within a
+ * second, and at all.  A handshake has some ten, and a few tickets follow it.
+ */
+#define MOST_IN_A_SECOND 128
+#define MOST_IN_A_LIFE 2000
+
+typedef struct Guard
+{
+	int64_t		second_from;
+	int			in_second;
+	int			in_life;
+} Guard;
+
+static int	guard_index = -1;	/* where a connection keeps its guard */
+
+static void
+free_guard(void *parent, void *guard, CRYPTO_EX_DATA *data, int index, long argl, void *argp)
+{
+	free(guard);
+}
+
+static Guard *
+guard_of(SSL *ssl)
+{
+	Guard	   *guard = SSL_get_ex_data(ssl, guard_index);
+
+	if (guard != NULL)
+		return guard;
+	guard = calloc(1, sizeof(Guard));
+	if (guard != NULL && SSL_set_ex_data(ssl, guard_index, guard) == 1)
+		return guard;
+	free(guard);
+	return NULL;
+}
+
+static bool
+is_too_much(Guard *guard)
+{
+	int64_t		now = outbox_clock_us();
+
+	if (now - guard->second_from > 1000000)
+	{
+		guard->second_from = now;
+		guard->in_second = 0;
+	}
+	guard->in_life++;
+	return ++guard->in_second > MOST_IN_A_SECOND || guard->in_life > MOST_IN_A_LIFE;
+}
+
+/*
+ * OpenSSL tells of everything that it sends and receives.  The header of a
+ * record says what the record is; since TLS 1.3 it says "application data"
+ * of all that is encrypted, and what is in it is told apart.
+ */
+static void
+message_came(int written, int version, int content_type, const void *data, size_t len, SSL *ssl, void *arg)
+{
+	Guard	   *guard;
+
+	if (written || len == 0 || (content_type != SSL3_RT_HEADER && content_type != SSL3_RT_INNER_CONTENT_TYPE) ||
+		*(const unsigned char *) data == SSL3_RT_APPLICATION_DATA)
+		return;
+	guard = guard_of(ssl);
+
+	/* From here on nothing more is read of the connection: it has ended. */
+	if (guard == NULL || is_too_much(guard))
+		SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
+}
+
+static CURLcode
+set_up_context(CURL *easy, void *context, void *arg)
+{
+	SSL_CTX_set_msg_callback(context, message_came);
+	return CURLE_OK;
+}
+
+/* Is libcurl's TLS the library whose functions are called here? */
+static bool
+is_our_openssl(void)
+{
+	const char *version = curl_version_info(CURLVERSION_NOW)->ssl_version;
+	int			major;
+
+	return version != NULL && sscanf(version, "OpenSSL/%d.", &major) == 1 &&
+		major == (int) (OPENSSL_VERSION_NUMBER >> 28);
+}
+
+CURLcode
+outbox_tls_guard(CURL *easy)
+{
+	if (guard_index < 0)
+	{
+		if (!is_our_openssl())
+			return CURLE_OK;
+		guard_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, free_guard);
+		if (guard_index < 0)
+			return CURLE_OUT_OF_MEMORY;
+	}
+	return curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, set_up_context);
+}
+
+#else
+
+CURLcode
+outbox_tls_guard(CURL *easy)
+{
+	return CURLE_OK;
+}
+
+#endif
