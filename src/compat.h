@@ -92,19 +92,24 @@ outbox_max_backends(void)
 }
 
 /*
- * The end of the WAL written so far, as a place that can be flushed to.  The
- * insert position may lie behind the header of a page that holds nothing
- * yet; the end of WAL is then the start of that page.
+ * The place up to which WAL can be flushed when the next record goes to
+ * insert: that may lie behind the header of a page that holds nothing yet,
+ * and the end of WAL is then the start of that page.  Only the first page of
+ * a segment has the long header.
  */
+static inline XLogRecPtr
+outbox_wal_before(XLogRecPtr insert, int segment_size)
+{
+	uint64		header = insert % segment_size < XLOG_BLCKSZ ? SizeOfXLogLongPHD : SizeOfXLogShortPHD;
+
+	return insert % XLOG_BLCKSZ == header ? insert - header : insert;
+}
+
+/* The end of the WAL written so far, as a place that can be flushed to. */
 static inline XLogRecPtr
 outbox_wal_end(void)
 {
-	XLogRecPtr	insert = GetXLogInsertRecPtr();
-	uint64		offset = insert % XLOG_BLCKSZ;
-
-	if (offset == SizeOfXLogShortPHD || offset == SizeOfXLogLongPHD)
-		insert -= offset;
-	return insert;
+	return outbox_wal_before(GetXLogInsertRecPtr(), wal_segment_size);
 }
 
 /* The end of the WAL that is safe on this server. */
