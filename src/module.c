@@ -18,11 +18,11 @@
 
 #include "compat.h"
 #include "consume/obligations.h"
-#include "dispatch/dispatcher.h"
 #include "guc.h"
 #include "shared/doorbell.h"
 #include "shared/shmem.h"
 #include "worker/guard.h"
+#include "worker/worker.h"
 
 PG_MODULE_MAGIC;
 
@@ -68,6 +68,7 @@ _PG_init(void)
 {
 	outbox_define_settings();
 	outbox_shmem_init();
+	outbox_consume_listen();
 	RegisterXactCallback(at_transaction_end, NULL);
 	RegisterSubXactCallback(outbox_consume_at_subtransaction, NULL);
 	if (process_shared_preload_libraries_in_progress)

@@ -462,8 +462,8 @@ outbox_consume_at_subtransaction(SubXactEvent event, SubTransactionId subid,
  * The doorbell
  */
 
-bool
-outbox_consume_ring(Oid dboid, const OutboxNotice *notice, TimestampTz now)
+static bool
+hear_ring(Oid dboid, const OutboxNotice *notice, TimestampTz now)
 {
 	OutboxPullRef ref = {dboid, notice->handler_id, outbox_pull_state(dboid, notice->handler_id, false)};
 	bool		single = notice->count == 1;
@@ -511,14 +511,22 @@ reset_and_wake(OutboxPullState *state)
 	outbox_waiters_due_at(&ref, GetCurrentTimestamp());
 }
 
-void
-outbox_consume_handlers_changed(Oid dboid)
+static void
+hear_handlers_changed(Oid dboid)
 {
 	outbox_pull_states_of(dboid, wake_everybody);
 }
 
-void
-outbox_consume_rescan(Oid dboid)
+static void
+hear_rescan(Oid dboid)
 {
 	outbox_pull_states_of(dboid, reset_and_wake);
+}
+
+void
+outbox_consume_listen(void)
+{
+	static const OutboxDoorbellListener listener = {hear_ring, hear_handlers_changed, hear_rescan};
+
+	outbox_doorbell_listen(&listener);
 }

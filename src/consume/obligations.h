@@ -56,15 +56,7 @@ extern void outbox_consume_at_abort(void);
 extern void outbox_consume_at_subtransaction(SubXactEvent event, SubTransactionId subid,
 											 SubTransactionId parent, void *arg);
 
-/*
- * The doorbell's part for pull handlers: report what has committed and wake
- * whoever waits for it.  False if the handler is not one that anybody pulls
- * from, as far as this server has seen since it started.
- */
-extern bool outbox_consume_ring(Oid dboid, const OutboxNotice *notice, TimestampTz now);
-
-/* Handlers of this database have changed, or anything may have: waiters look again. */
-extern void outbox_consume_handlers_changed(Oid dboid);
-extern void outbox_consume_rescan(Oid dboid);
+/* Have pull handlers hear the doorbell (shared/doorbell.h).  Once, from _PG_init. */
+extern void outbox_consume_listen(void);
 
 #endif							/* OUTBOX_OBLIGATIONS_H */

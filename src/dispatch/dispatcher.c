@@ -33,7 +33,6 @@
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
-#include "dispatch/dispatcher.h"
 #include "dispatch/fetch.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/handler_status.h"
@@ -46,13 +45,14 @@
 #include "dispatch/settler.h"
 #include "guc.h"
 #include "shared/doorbell.h"
-#include "worker/failure.h"
 #include "worker/installation.h"
 #include "worker/interrupt.h"
 #include "worker/settings.h"
 #include "worker/slot.h"
 #include "worker/statistics.h"
 #include "worker/waitset.h"
+#include "worker/work.h"
+#include "worker/worker.h"
 
 /* So many outcomes are settled without waiting for more. */
 #define SETTLE_BATCH 2000
@@ -90,33 +90,21 @@ static void note_state(TimestampTz now);
 static OutboxLane *to_read[MAX_LANES_PER_READ];
 static int	nto_read = 0;
 
+/* Brackets around work in the database: signals are let in only there. */
 static void
-begin_work(void)
+begin_work(bool as_owner)
 {
-	outbox_work_begin();
 	outbox_signals_open();
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-}
-
-/* For work on the extension's tables. */
-static void
-begin_work_as_owner(void)
-{
-	begin_work();
-	outbox_act_as_owner();
+	outbox_work_begin(as_owner);
 }
 
 static void
 commit_work(void)
 {
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	outbox_act_as_worker();
-	outbox_statistics_note();
+	outbox_work_commit();
 	outbox_signals_block();
-	outbox_work_end();
+	/* A wait inside may have swallowed somebody's ring: the loop comes round once more. */
+	SetLatch(MyLatch);
 	MemoryContextSwitchTo(iteration_context);
 }
 
@@ -135,7 +123,7 @@ reload_settings(void)
 {
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
-	begin_work();
+	begin_work(false);
 	take_settings();
 	commit_work();
 	outbox_send_configure();
@@ -262,24 +250,17 @@ is_unreadable(const OutboxDelivery *delivery, int sqlstate)
 static void
 fail_work(void)
 {
-	MemoryContext context = MemoryContextSwitchTo(iteration_context);
-	ErrorData  *edata = CopyErrorData();
-	TimestampTz now = GetCurrentTimestamp();
+	ErrorData  *edata;
 	OutboxDelivery *poison;
+	TimestampTz now = GetCurrentTimestamp();
 
-	MemoryContextSwitchTo(context);
-	HOLD_INTERRUPTS();
-	outbox_failure_report(edata, now);
-	outbox_slot_error(edata->message);
 	poison = outbox_fetch_abort();
 	outbox_settle_abort();
 	outbox_handler_status_abort();
-	AbortCurrentTransaction();
-	FlushErrorState();
+	edata = outbox_work_abort(iteration_context, now);
+	outbox_slot_error(edata->message);
 	outbox_signals_block();
-	outbox_work_end();
-	RESUME_INTERRUPTS();
-	MemoryContextSwitchTo(iteration_context);
+	SetLatch(MyLatch);
 
 	if (poison != NULL && is_unreadable(poison, edata->sqlerrcode))
 	{
@@ -302,7 +283,6 @@ succeed_work(void)
 	if (failures > 0)
 		outbox_slot_error(NULL);
 	failures = 0;
-	outbox_failure_forget();
 }
 
 /*
@@ -337,7 +317,7 @@ settle_and_read(bool settle, TimestampTz now)
 {
 	bool		locked = false;
 
-	begin_work_as_owner();
+	begin_work(true);
 	if (settle)
 	{
 		outbox_handler_status_write(now);
@@ -386,7 +366,7 @@ do_maintenance(TimestampTz now)
 		{
 			bool		done;
 
-			begin_work_as_owner();
+			begin_work(true);
 			done = outbox_reload(now);
 			commit_work();
 			succeed_work();
@@ -399,14 +379,14 @@ do_maintenance(TimestampTz now)
 		}
 		if (outbox_on_settle_recount_is_due(now) && outbox_reload_is_known() && !outbox_reload_is_gone())
 		{
-			begin_work_as_owner();
+			begin_work(true);
 			outbox_on_settle_recount(now);
 			commit_work();
 			succeed_work();
 		}
 		if (sending && outbox_rescan_is_due(now))
 		{
-			begin_work_as_owner();
+			begin_work(true);
 			outbox_rescan(now);
 			commit_work();
 			succeed_work();
@@ -621,7 +601,7 @@ initialize(Oid dboid)
 	if (database == NULL)
 		proc_exit(0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
-	outbox_interrupts_init();
+	outbox_interrupts_init(false);
 
 	outbox_on_settle_init(database);
 	outbox_settler_init();
@@ -636,20 +616,15 @@ check_installation(void)
 {
 	OutboxInstallation installation;
 
-	outbox_work_begin();
 	outbox_pin_settings();
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
+	outbox_work_begin(false);
 	outbox_pin_settling(LOCK_TIMEOUT);
 	take_settings();
 	outbox_act_as_owner();
 	outbox_installation_read(&installation);
 	if (installation.installed)
 		outbox_slot_name(get_database_name(MyDatabaseId));
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	outbox_act_as_worker();
-	outbox_work_end();
+	outbox_work_commit();
 
 	if (!installation.installed)
 	{

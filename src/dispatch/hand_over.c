@@ -26,19 +26,14 @@
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hand_over.h"
-#include "on_settle/worker.h"
 #include "shared/on_settle_slot.h"
 #include "table/relation.h"
+#include "worker/backoff.h"
 #include "worker/slot.h"
 #include "worker/worker.h"
 
 #define FIRST 0
 #define SPARE 1
-
-/* Restart delays after failures, and after how long a worker counts as one that does not fail. */
-#define FIRST_DELAY_US (500 * 1000)
-#define MAX_DELAY_US (60 * USECS_PER_SEC)
-#define HEALTHY_US (60 * USECS_PER_SEC)
 
 /* When no worker could be registered. */
 #define NO_WORKER_DELAY_US (5 * USECS_PER_SEC)
@@ -50,8 +45,7 @@ typedef struct OnSettleWorker
 {
 	BackgroundWorkerHandle *handle; /* NULL: not running */
 	TimestampTz started;
-	TimestampTz next_start;
-	int64		delay;
+	OutboxBackoff backoff;		/* until it is started again */
 } OnSettleWorker;
 
 static OutboxDatabase *database = NULL;
@@ -245,9 +239,12 @@ static void
 start(int number, TimestampTz now)
 {
 	OnSettleWorker *worker = &workers[number];
+	const OutboxWorker what = {
+		.type = "outbox on_settle worker", .main = "outbox_on_settle_main", .arg = ObjectIdGetDatum(MyDatabaseId),
+		.extra = &number, .extra_size = sizeof(number)
+	};
 
-	worker->handle = outbox_register_worker("outbox on_settle worker", OUTBOX_ON_SETTLE_MAIN, ObjectIdGetDatum(MyDatabaseId),
-											&number, sizeof(number));
+	worker->handle = outbox_register_worker(&what);
 	if (worker->handle == NULL)
 	{
 		if (!out_of_workers)
@@ -257,7 +254,7 @@ start(int number, TimestampTz now)
 					 errhint("Increase max_worker_processes and restart the server.")));
 		out_of_workers = true;
 		outbox_workers_lack(now);
-		worker->next_start = now + NO_WORKER_DELAY_US;
+		outbox_backoff_wait(&worker->backoff, NO_WORKER_DELAY_US, now);
 		return;
 	}
 	out_of_workers = false;
@@ -270,11 +267,7 @@ note_end(OnSettleWorker *worker, bool failed, TimestampTz now)
 {
 	pfree(worker->handle);
 	worker->handle = NULL;
-	if (!failed || worker->delay == 0 || now - worker->started > HEALTHY_US)
-		worker->delay = FIRST_DELAY_US;
-	else
-		worker->delay = Min(worker->delay * 2, MAX_DELAY_US);
-	worker->next_start = now + worker->delay;
+	outbox_backoff_process_ended(&worker->backoff, failed, worker->started, now);
 }
 
 /* Take the state of a worker over from shared memory and the postmaster. */
@@ -309,10 +302,10 @@ start_if(int number, bool needed, TimestampTz now)
 
 	if (!needed || worker->handle != NULL)
 		return;
-	if (worker->next_start <= now)
+	if (outbox_backoff_is_over(&worker->backoff, now))
 		start(number, now);
 	if (worker->handle == NULL)
-		next_start = Min(next_start, worker->next_start);
+		next_start = Min(next_start, outbox_backoff_until(&worker->backoff));
 }
 
 static void

@@ -25,8 +25,8 @@
 #include "dispatch/receipt.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
-#include "dispatch/settler_worker.h"
 #include "guc.h"
+#include "worker/backoff.h"
 #include "worker/worker.h"
 
 /* So many plain successes waiting at once show that a second process pays. */
@@ -48,10 +48,8 @@
 /* One that does not answer for so long is given up. */
 #define PATIENCE_US (5 * USECS_PER_SEC)
 
-/* Restart delays after failures, and after how long a settler counts as one that does not fail. */
-#define FIRST_DELAY_US USECS_PER_SEC
-#define MAX_DELAY_US (60 * USECS_PER_SEC)
-#define HEALTHY_US (60 * USECS_PER_SEC)
+/* After one could not be started. */
+#define REST_US (60 * USECS_PER_SEC)
 
 /* What one message to the settler holds. */
 typedef struct Batch
@@ -76,8 +74,7 @@ static int	nbatches = 0;
 static int	outstanding = 0;
 
 static TimestampTz started = 0;
-static TimestampTz next_start = DT_NOBEGIN;
-static int64 delay = 0;
+static OutboxBackoff backoff;	/* until another one may be started */
 static TimestampTz last_given = 0;
 static TimestampTz last_answer = 0;
 
@@ -136,11 +133,7 @@ dismiss(bool failed, TimestampTz now)
 	ready = false;
 	MemoryContextReset(context);
 
-	if (!failed || delay == 0 || now - started > HEALTHY_US)
-		delay = FIRST_DELAY_US;
-	else
-		delay = Min(delay * 2, MAX_DELAY_US);
-	next_start = now + delay;
+	outbox_backoff_process_ended(&backoff, failed, started, now);
 }
 
 static void *
@@ -194,14 +187,17 @@ create_queues(void)
 static bool
 try_start(void)
 {
+	OutboxWorker worker = {
+		.type = "outbox settler", .main = "outbox_settler_main", .extra = &MyDatabaseId, .extra_size = sizeof(MyDatabaseId)
+	};
 	MemoryContext oldcontext = MemoryContextSwitchTo(context);
 
 	create_queues();
 	MemoryContextSwitchTo(oldcontext);
 	if (segment == NULL)
 		return false;
-	handle = outbox_register_worker("outbox settler", OUTBOX_SETTLER_MAIN, UInt32GetDatum(dsm_segment_handle(segment)),
-									&MyDatabaseId, sizeof(MyDatabaseId));
+	worker.arg = UInt32GetDatum(dsm_segment_handle(segment));
+	handle = outbox_register_worker(&worker);
 	if (handle == NULL)
 		return false;
 	shm_mq_set_handle(to_settler, handle);
@@ -235,7 +231,7 @@ start(TimestampTz now)
 		return;
 	if (segment != NULL)
 		dismiss(false, now);
-	next_start = now + MAX_DELAY_US;
+	outbox_backoff_wait(&backoff, REST_US, now);
 }
 
 /* An answer: what it says is written is settled, the rest is settled by the dispatcher. */
@@ -376,7 +372,7 @@ is_welcome(TimestampTz now)
 static bool
 may_start(TimestampTz now)
 {
-	return is_welcome(now) && handle == NULL && now >= next_start && outbox_outcomes_plain() >= START_AT;
+	return is_welcome(now) && handle == NULL && outbox_backoff_is_over(&backoff, now) && outbox_outcomes_plain() >= START_AT;
 }
 
 /* The last one has ended: there may be another. */

@@ -33,12 +33,12 @@
 #include "compat.h"
 #include "dispatch/receipt.h"
 #include "dispatch/settle.h"
-#include "dispatch/settler_worker.h"
 #include "shared/shmem.h"
-#include "worker/failure.h"
 #include "worker/interrupt.h"
 #include "worker/settings.h"
 #include "worker/statistics.h"
+#include "worker/work.h"
+#include "worker/worker.h"
 
 /* For what is not locked conditionally. */
 #define LOCK_TIMEOUT "2s"
@@ -111,13 +111,11 @@ attach(dsm_handle segment_handle)
 static void
 take_settings(void)
 {
-	outbox_work_begin();
 	outbox_pin_settings();
-	StartTransactionCommand();
+	outbox_work_begin(false);
 	outbox_apply_database_settings();
 	outbox_pin_settling_alone(LOCK_TIMEOUT);
-	CommitTransactionCommand();
-	outbox_work_end();
+	outbox_work_commit();
 }
 
 static bool
@@ -159,34 +157,22 @@ static void
 settle(void)
 {
 	memset(written, 0, nreceipts * sizeof(bool));
-	outbox_work_begin();
 	PG_TRY();
 	{
-		SetCurrentStatementStartTimestamp();
-		StartTransactionCommand();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		outbox_act_as_owner();
+		outbox_work_begin(true);
 		outbox_settle_receipts(receipts, nreceipts, written, GetCurrentTimestamp());
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-		outbox_act_as_worker();
-		outbox_failure_forget();
+		outbox_work_commit();
 	}
 	PG_CATCH();
 	{
-		HOLD_INTERRUPTS();
-		MemoryContextSwitchTo(iteration_context);
-		outbox_failure_report(CopyErrorData(), GetCurrentTimestamp());
 		outbox_settle_abort();
-		AbortCurrentTransaction();
-		FlushErrorState();
-		RESUME_INTERRUPTS();
+		(void) outbox_work_abort(iteration_context, GetCurrentTimestamp());
 		memset(written, 0, nreceipts * sizeof(bool));
 	}
 	PG_END_TRY();
-	outbox_work_end();
 	MemoryContextSwitchTo(iteration_context);
-	outbox_statistics_note();
+	/* A wait inside, for a lock or a page, may have swallowed a message's ring. */
+	SetLatch(MyLatch);
 }
 
 static bool
@@ -250,7 +236,7 @@ outbox_settler_main(Datum main_arg)
 	if (!enter_slot(dboid))
 		proc_exit(0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
-	outbox_interrupts_init();
+	outbox_interrupts_init(false);
 
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	if (attach(DatumGetUInt32(main_arg)))

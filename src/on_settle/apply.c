@@ -27,6 +27,8 @@
 #include "common/session.h"
 #include "compat.h"
 #include "guc.h"
+#include "worker/settings.h"
+#include "worker/work.h"
 #include "on_settle/apply.h"
 #include "on_settle/call.h"
 #include "shared/doorbell.h"
@@ -114,6 +116,7 @@ typedef struct HandOver
 	OutboxVerdict verdict;
 	const char *error;
 	TimestampTz due_at;
+	bool		holds_writes;	/* of the function, which has succeeded */
 } HandOver;
 
 /*
@@ -510,6 +513,7 @@ settle_in_transaction(HandOver *h, const char *give_up)
 
 	if (give_up == NULL)
 		failure = run_function(h);
+	h->holds_writes = (failure == NULL && get_text(h, COL_ON_SETTLE) != NULL);
 	take_new_snapshot();
 	write_transition(h, failure);
 	delete_row(h);
@@ -532,17 +536,14 @@ outbox_on_settle_settle(int64 queue_id, const char *give_up)
 	HandOver	h = {.queue_id = queue_id};
 	OutboxOnSettleResult result;
 
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
+	outbox_work_begin(true);
 	h.now = GetCurrentTimestamp();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	outbox_act_as_owner();
 	SPI_connect();
 	result = settle_in_transaction(&h, give_up);
 	SPI_finish();
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	outbox_act_as_worker();
+	if (!h.holds_writes)
+		outbox_commit_receipts();
+	outbox_work_commit();
 
 	MemoryContextSwitchTo(context);
 	outbox_on_settle_slot_end();
@@ -588,9 +589,7 @@ outbox_on_settle_read(int64 *after, void (*found) (int32 handler_id, int64 queue
 {
 	bool		locked = false;
 
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	outbox_act_as_owner();
+	outbox_work_begin(true);
 	*more = false;
 	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
 	if (OidIsValid(outbox_relation_oid("on_settle_queue", true)))
@@ -599,8 +598,6 @@ outbox_on_settle_read(int64 *after, void (*found) (int32 handler_id, int64 queue
 		if (!locked)
 			read_in_transaction(after, found, more);
 	}
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	outbox_act_as_worker();
+	outbox_work_commit();
 	return !locked;
 }

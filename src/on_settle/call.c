@@ -35,7 +35,7 @@
 #include "compat.h"
 #include "guc.h"
 #include "on_settle/call.h"
-#include "on_settle/worker.h"
+#include "shared/on_settle_slot.h"
 #include "shared/on_settle_slot.h"
 
 /* What is kept of an error. */

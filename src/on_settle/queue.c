@@ -16,13 +16,8 @@
 
 #include "on_settle/queue.h"
 
-typedef struct HandOver
-{
-	int32		handler_id;
-	int64		queue_id;
-	TimestampTz from;
-	dlist_node	link;
-} HandOver;
+/* The other worker may be done with its handler before that, but wakes nobody if it was quick. */
+#define BUSY_RETRY_US (100 * 1000)
 
 static MemoryContext hand_overs_context = NULL;
 static HTAB *queues = NULL;
@@ -43,7 +38,7 @@ outbox_on_settle_queues_init(MemoryContext context)
 }
 
 static void
-append(HandOver *hand_over)
+append(OutboxHandOver *hand_over)
 {
 	bool		found;
 	OutboxOnSettleQueue *queue = hash_search(queues, &hand_over->handler_id, HASH_ENTER, &found);
@@ -61,17 +56,25 @@ append(HandOver *hand_over)
 }
 
 void
-outbox_on_settle_queue_add(int32 handler_id, int64 queue_id, TimestampTz from)
+outbox_on_settle_queue_add(int32 handler_id, int64 queue_id)
 {
-	HandOver   *hand_over = MemoryContextAlloc(hand_overs_context, sizeof(HandOver));
+	OutboxHandOver *hand_over = MemoryContextAllocZero(hand_overs_context, sizeof(OutboxHandOver));
 
 	hand_over->handler_id = handler_id;
 	hand_over->queue_id = queue_id;
-	hand_over->from = from;
-	if (from == DT_NOBEGIN)
-		append(hand_over);
-	else
-		dlist_push_tail(&aside, &hand_over->link);
+	append(hand_over);
+}
+
+void
+outbox_on_settle_queue_keep(OutboxHandOver *hand_over)
+{
+	dlist_push_tail(&aside, &hand_over->link);
+}
+
+void
+outbox_on_settle_queue_done(OutboxHandOver *hand_over)
+{
+	pfree(hand_over);
 }
 
 /* Those whose time has come join their queues; returns when the next one's does. */
@@ -83,15 +86,15 @@ take_from_aside(TimestampTz now)
 
 	dlist_foreach_modify(iter, &aside)
 	{
-		HandOver   *hand_over = dlist_container(HandOver, link, iter.cur);
+		OutboxHandOver *hand_over = dlist_container(OutboxHandOver, link, iter.cur);
 
-		if (hand_over->from > now)
-			until = Min(until, hand_over->from);
-		else
+		if (outbox_backoff_is_over(&hand_over->backoff, now))
 		{
 			dlist_delete(iter.cur);
 			append(hand_over);
 		}
+		else
+			until = Min(until, outbox_backoff_until(&hand_over->backoff));
 	}
 	return until;
 }
@@ -110,22 +113,22 @@ outbox_on_settle_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *un
 			*until = Min(*until, queue->not_before);
 		else if (queue->handler_id != busy_handler)
 			return queue;
+		else
+			*until = Min(*until, now + BUSY_RETRY_US);
 	}
 	return NULL;
 }
 
-int64
+OutboxHandOver *
 outbox_on_settle_queue_take(OutboxOnSettleQueue *queue)
 {
-	HandOver   *first = dlist_container(HandOver, link, dlist_pop_head_node(&queue->waiting));
-	int64		queue_id = first->queue_id;
+	OutboxHandOver *first = dlist_container(OutboxHandOver, link, dlist_pop_head_node(&queue->waiting));
 
-	pfree(first);
 	dlist_delete(&queue->link);
 	queue->listed = !dlist_is_empty(&queue->waiting);
 	if (queue->listed)
 		dlist_push_tail(&listed, &queue->link);
-	return queue_id;
+	return first;
 }
 
 bool

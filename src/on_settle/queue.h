@@ -16,6 +16,17 @@
 
 #include "lib/ilist.h"
 
+#include "worker/backoff.h"
+
+/* One that waits to be settled. */
+typedef struct OutboxHandOver
+{
+	int32		handler_id;
+	int64		queue_id;		/* its row of outbox.on_settle_queue */
+	OutboxBackoff backoff;		/* of this one alone */
+	dlist_node	link;
+} OutboxHandOver;
+
 typedef struct OutboxOnSettleQueue
 {
 	int32		handler_id;		/* key of the table of queues */
@@ -27,8 +38,8 @@ typedef struct OutboxOnSettleQueue
 
 extern void outbox_on_settle_queues_init(MemoryContext context);
 
-/* A hand-over that waits from this time on (DT_NOBEGIN: now). */
-extern void outbox_on_settle_queue_add(int32 handler_id, int64 queue_id, TimestampTz from);
+/* A hand-over that has been read. */
+extern void outbox_on_settle_queue_add(int32 handler_id, int64 queue_id);
 
 /*
  * The queue whose turn it is: not one of busy_handler, not one that is to be
@@ -36,8 +47,13 @@ extern void outbox_on_settle_queue_add(int32 handler_id, int64 queue_id, Timesta
  */
 extern OutboxOnSettleQueue *outbox_on_settle_queue_next(int32 busy_handler, TimestampTz now, TimestampTz *until);
 
-/* Take the first hand-over of that queue off; it goes behind the other queues. */
-extern int64 outbox_on_settle_queue_take(OutboxOnSettleQueue *queue);
+/*
+ * Take the first hand-over of that queue off, which goes behind the other
+ * queues.  It is done with afterwards, or kept aside until its pause is over.
+ */
+extern OutboxHandOver *outbox_on_settle_queue_take(OutboxOnSettleQueue *queue);
+extern void outbox_on_settle_queue_done(OutboxHandOver *hand_over);
+extern void outbox_on_settle_queue_keep(OutboxHandOver *hand_over);
 
 /* True if nothing waits anywhere. */
 extern bool outbox_on_settle_queues_are_empty(void);

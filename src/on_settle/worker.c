@@ -17,25 +17,22 @@
  *
  * The worker ends with its dispatcher.  SIGTERM ends it wherever it is while
  * a transaction is running, which rolls back; the hand-over is still there
- * for the next worker.  An error of the database work puts the hand-over
- * aside for a growing time.
+ * for the next worker.  A hand-over that cannot be settled is put aside alone,
+ * for a growing time; only when several of them fail in a row does all of the
+ * work pause.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
-#include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
@@ -44,12 +41,14 @@
 #include "on_settle/apply.h"
 #include "on_settle/call.h"
 #include "on_settle/queue.h"
-#include "on_settle/worker.h"
 #include "shared/on_settle_slot.h"
-#include "worker/failure.h"
+#include "worker/backoff.h"
 #include "worker/installation.h"
+#include "worker/interrupt.h"
 #include "worker/settings.h"
 #include "worker/statistics.h"
+#include "worker/work.h"
+#include "worker/worker.h"
 
 #define SPARE 1
 
@@ -58,92 +57,47 @@
 #define SPARE_IDLE_US (10 * USECS_PER_SEC)
 
 /* A delivery that somebody holds, and a handler that the other worker is at, are tried again after this time. */
-#define HELD_RETRY_US (100 * 1000)
+#define LOCKED_RETRY_US (100 * 1000)
 
 /* Reading what has been handed over takes less, unless something is in the way. */
 #define LONG_READ_US (10 * 1000)
 
-/* Pauses after failed database work. */
-#define FIRST_PAUSE_US (100 * 1000)
-#define MAX_PAUSE_US (10 * USECS_PER_SEC)
+/* Pauses of one hand-over that cannot be settled: it is in nobody's way. */
+static const OutboxPauses hand_over_pauses = {100 * 1000, 60 * USECS_PER_SEC};
+
+/* Settings that could not be read are tried again after this time. */
+#define SETTINGS_RETRY_US USECS_PER_SEC
 
 /* For the worker's own statements. */
 #define LOCK_TIMEOUT "5s"
 
 static int	number;
 static MemoryContext iteration_context = NULL;
-static volatile sig_atomic_t working = false;	/* a transaction is running */
-
 static int64 read_up_to = 0;
 static bool more = true;		/* rows behind read_up_to */
 static TimestampTz next_rescan = 0;
 
-static int	failures = 0;
-static TimestampTz paused_until = 0;
+static OutboxBackoff trouble;	/* with the database, whatever is to be done there */
+static int64 last_failed = 0;	/* the hand-over that could not be settled last, if none was since */
+
+static bool settings_pending = false;	/* could not be read yet */
+static OutboxBackoff settings_wait;
 
 static TimestampTz last_served = 0;
 
+/* The database work has failed: nothing of it is left. */
 static void
-handle_sigterm(SIGNAL_ARGS)
+fail_work(TimestampTz now)
 {
-	if (working)
-		die(postgres_signal_arg);
-	else
-		SignalHandlerForShutdownRequest(postgres_signal_arg);
-}
-
-/* Timeouts and pg_cancel_backend(). */
-static void
-handle_sigint(SIGNAL_ARGS)
-{
-	if (working)
-		StatementCancelHandler(postgres_signal_arg);
-}
-
-static void
-begin_work(void)
-{
-	working = true;
-	outbox_statistics_note();
-}
-
-static void
-end_work(void)
-{
-	working = false;
-	/* A cancel that came too late is nobody's. */
-	QueryCancelPending = false;
-	/* A request to end that came in between has not been served. */
-	if (ProcDiePending)
-		ShutdownRequestPending = true;
-}
-
-/* The database work has failed: nothing of it is left.  Says how long to pause. */
-static void
-fail_work(void)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	ErrorData  *edata;
-
-	MemoryContextSwitchTo(iteration_context);
-	edata = CopyErrorData();
-	HOLD_INTERRUPTS();
-	outbox_failure_report(edata, now);
-	AbortCurrentTransaction();
-	FlushErrorState();
-	RESUME_INTERRUPTS();
+	(void) outbox_work_abort(iteration_context, now);
 	outbox_on_settle_slot_end();
 	outbox_on_settle_clean_up();
-	MemoryContextSwitchTo(iteration_context);
-
-	failures++;
-	paused_until = now + Min(MAX_PAUSE_US, FIRST_PAUSE_US << Min(failures - 1, 10));
 }
 
 static void
 note_found(int32 handler_id, int64 queue_id)
 {
-	outbox_on_settle_queue_add(handler_id, queue_id, DT_NOBEGIN);
+	outbox_on_settle_queue_add(handler_id, queue_id);
 }
 
 /* Read what has been handed over since the last look. */
@@ -152,23 +106,22 @@ read_on(void)
 {
 	TimestampTz begin = GetCurrentTimestamp();
 
-	begin_work();
 	PG_TRY();
 	{
 		if (!outbox_on_settle_read(&read_up_to, note_found, &more))
 		{
 			more = true;
-			paused_until = begin + HELD_RETRY_US;
+			outbox_backoff_wait(&trouble, LOCKED_RETRY_US, begin);
 		}
 		MemoryContextSwitchTo(iteration_context);
 	}
 	PG_CATCH();
 	{
 		more = true;
-		fail_work();
+		fail_work(begin);
+		outbox_backoff_fail(&trouble, &outbox_work_pauses, begin);
 	}
 	PG_END_TRY();
-	end_work();
 	/* It has waited for something, and that may have swallowed somebody's ring. */
 	if (GetCurrentTimestamp() - begin > LONG_READ_US)
 		SetLatch(MyLatch);
@@ -194,27 +147,38 @@ reason_to_give_up(int64 queue_id)
 					outbox_on_settle_timeout);
 }
 
+/* One could not be settled.  Another one that failed just before shows that it is not to blame alone. */
+static void
+note_failure(OutboxHandOver *hand_over, TimestampTz now)
+{
+	outbox_backoff_fail(&hand_over->backoff, &hand_over_pauses, now);
+	if (last_failed != 0 && last_failed != hand_over->queue_id)
+		outbox_backoff_fail(&trouble, &outbox_work_pauses, now);
+	last_failed = hand_over->queue_id;
+}
+
 /* Settle one; false if the database work failed. */
 static bool
-settle(int32 handler_id, int64 queue_id, OutboxOnSettleResult *result)
+settle(OutboxHandOver *hand_over, OutboxOnSettleResult *result)
 {
 	volatile bool done = false;
 
-	begin_work();
 	PG_TRY();
 	{
-		*result = outbox_on_settle_settle(queue_id, reason_to_give_up(queue_id));
+		*result = outbox_on_settle_settle(hand_over->queue_id, reason_to_give_up(hand_over->queue_id));
 		MemoryContextSwitchTo(iteration_context);
 		done = true;
-		failures = 0;
-		outbox_failure_forget();
+		last_failed = 0;
+		outbox_backoff_succeed(&trouble);
 	}
 	PG_CATCH();
 	{
-		fail_work();
+		TimestampTz now = GetCurrentTimestamp();
+
+		fail_work(now);
+		note_failure(hand_over, now);
 	}
 	PG_END_TRY();
-	end_work();
 	return done;
 }
 
@@ -232,38 +196,56 @@ note_duration(OutboxOnSettleQueue *queue, TimestampTz begin, TimestampTz now)
 static void
 serve(OutboxOnSettleQueue *queue, TimestampTz begin)
 {
-	int32		handler_id = queue->handler_id;
-	int64		queue_id = outbox_on_settle_queue_take(queue);
+	OutboxHandOver *hand_over = outbox_on_settle_queue_take(queue);
 	OutboxOnSettleResult result;
 	TimestampTz now;
 
-	if (!settle(handler_id, queue_id, &result))
+	if (!settle(hand_over, &result))
 	{
-		outbox_on_settle_queue_add(handler_id, queue_id, paused_until);
+		outbox_on_settle_queue_keep(hand_over);
 		return;
 	}
 	now = GetCurrentTimestamp();
 	if (result == OUTBOX_ON_SETTLE_DONE)
 		last_served = now;
 	if (result == OUTBOX_ON_SETTLE_ROW_LOCKED || result == OUTBOX_ON_SETTLE_BUSY)
-		outbox_on_settle_queue_add(handler_id, queue_id, now + HELD_RETRY_US);
+	{
+		outbox_backoff_wait(&hand_over->backoff, LOCKED_RETRY_US, now);
+		outbox_on_settle_queue_keep(hand_over);
+	}
+	else
+		outbox_on_settle_queue_done(hand_over);
 	note_duration(queue, begin, now);
 	/* A wait inside the work, for a lock or a page, may have swallowed somebody's ring. */
 	SetLatch(MyLatch);
 }
 
-/* Settings of the server or of this database have changed. */
+/*
+ * Settings of the server or of this database have changed.  Whatever is in
+ * the way of reading them, functions go on with those that there were.
+ */
 static void
-reload_settings(void)
+reload_settings(TimestampTz now)
 {
+	if (ConfigReloadPending)
+		ProcessConfigFile(PGC_SIGHUP);
 	ConfigReloadPending = false;
-	ProcessConfigFile(PGC_SIGHUP);
-	begin_work();
-	StartTransactionCommand();
-	outbox_apply_database_settings();
-	CommitTransactionCommand();
-	end_work();
-	outbox_pin_settling(LOCK_TIMEOUT);
+	settings_pending = true;
+	PG_TRY();
+	{
+		outbox_work_begin(false);
+		settings_pending = !outbox_apply_database_settings();
+		outbox_work_commit();
+		outbox_pin_settling(LOCK_TIMEOUT);
+	}
+	PG_CATCH();
+	{
+		fail_work(now);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(iteration_context);
+	if (settings_pending)
+		outbox_backoff_wait(&settings_wait, SETTINGS_RETRY_US, now);
 }
 
 /* Nobody needs this worker at the moment. */
@@ -300,13 +282,10 @@ wait_until(TimestampTz until, TimestampTz now)
 
 /* When to look again although nobody has asked for it. */
 static TimestampTz
-next_wake_up(TimestampTz now)
+next_wake_up(void)
 {
-	TimestampTz when = Max(next_rescan, paused_until);
+	TimestampTz when = Max(next_rescan, outbox_backoff_until(&trouble));
 
-	/* The other worker may be done with its handler, which wakes nobody if it was quick. */
-	if (!outbox_on_settle_queues_are_empty())
-		when = Min(when, now + HELD_RETRY_US);
 	if (number == SPARE)
 		when = Min(when, last_served + SPARE_IDLE_US);
 	return when;
@@ -324,10 +303,10 @@ main_loop(void)
 
 		MemoryContextReset(iteration_context);
 		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
-			reload_settings();
+		if (ConfigReloadPending || (settings_pending && outbox_backoff_is_over(&settings_wait, now)))
+			reload_settings(now);
 
-		if (now >= paused_until)
+		if (outbox_backoff_is_over(&trouble, now))
 		{
 			if (now >= next_rescan)
 				rescan(now);
@@ -336,15 +315,15 @@ main_loop(void)
 			queue = outbox_on_settle_queue_next(outbox_on_settle_slot_other(), now, &until);
 		}
 		else
-			until = paused_until;
+			until = outbox_backoff_until(&trouble);
 
 		if (queue != NULL)
 			serve(queue, now);
 		else if (is_idle_for_good(now))
 			break;
-		else if (!more || now < paused_until)
+		else if (!more || !outbox_backoff_is_over(&trouble, now))
 		{
-			wait_until(Min(until, next_wake_up(now)), now);
+			wait_until(Min(until, next_wake_up()), now);
 		}
 	}
 }
@@ -354,17 +333,13 @@ is_installed(void)
 {
 	OutboxInstallation installation;
 
-	begin_work();
 	outbox_pin_settings();
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
+	outbox_work_begin(false);
 	outbox_pin_settling(LOCK_TIMEOUT);
+	settings_pending = !outbox_apply_database_settings();
 	outbox_act_as_owner();
 	outbox_installation_read(&installation);
-	PopActiveSnapshot();
-	CommitTransactionCommand();
-	outbox_act_as_worker();
-	end_work();
+	outbox_work_commit();
 	return installation.installed && installation.version_matches && !installation.is_copy;
 }
 
@@ -374,14 +349,11 @@ outbox_on_settle_main(Datum main_arg)
 	Oid			dboid = DatumGetObjectId(main_arg);
 
 	memcpy(&number, MyBgworkerEntry->bgw_extra, sizeof(number));
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	pqsignal(SIGINT, handle_sigint);
-	BackgroundWorkerUnblockSignals();
+	outbox_interrupts_before_connection();
 	if (outbox_on_settle_slot_take(dboid, number) == NULL)
 		proc_exit(0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
-	pqsignal(SIGTERM, handle_sigterm);
+	outbox_interrupts_init(true);
 
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(iteration_context);

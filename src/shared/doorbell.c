@@ -26,7 +26,6 @@
 #include "utils/uuid.h"
 
 #include "compat.h"
-#include "consume/obligations.h"
 #include "shared/doorbell.h"
 
 #define MAX_EXACT_NOTES 16
@@ -61,10 +60,18 @@ typedef struct RangeEntry
 
 static range_hash *ranges = NULL;
 
+static const OutboxDoorbellListener *listener = NULL;
+
 static bool note_handlers = false;
 static bool note_routes = false;	/* only together with note_handlers */
 static bool note_launcher = false;
 static bool note_rescan = false;
+
+void
+outbox_doorbell_listen(const OutboxDoorbellListener *new_listener)
+{
+	listener = new_listener;
+}
 
 static OutboxNotice *
 append_note(void)
@@ -185,6 +192,8 @@ outbox_doorbell_handlers_noted(void)
 void
 outbox_doorbell_note_rescan(void)
 {
+	/* Also now: what this transaction claims itself must not start from where others had come to. */
+	listener->rescan(MyDatabaseId);
 	if (outbox_my_database() != NULL)
 		note_rescan = true;
 }
@@ -286,7 +295,7 @@ ring_pull_handlers(void)
 
 	for (int i = 0; i < nnotes; i++)
 	{
-		if (!outbox_consume_ring(MyDatabaseId, &notes[i], now))
+		if (!listener->ring(MyDatabaseId, &notes[i], now))
 			notes[left++] = notes[i];
 	}
 	return left;
@@ -334,14 +343,14 @@ outbox_doorbell_at_commit(void)
 		if (note_handlers)
 		{
 			pg_atomic_fetch_add_u32(&db->handler_generation, 1);
-			outbox_consume_handlers_changed(MyDatabaseId);
+			listener->handlers_changed(MyDatabaseId);
 		}
 		if (note_rescan)
 		{
 			SpinLockAcquire(&db->mutex);
 			db->rescan = true;
 			SpinLockRelease(&db->mutex);
-			outbox_consume_rescan(MyDatabaseId);
+			listener->rescan(MyDatabaseId);
 		}
 		ring_all(db, notes, left);
 		if (left > 0 || note_handlers || note_rescan)
@@ -425,8 +434,6 @@ outbox_sql_ring_handlers(PG_FUNCTION_ARGS)
 Datum
 outbox_sql_ring_rescan(PG_FUNCTION_ARGS)
 {
-	/* Also now: what this transaction claims itself must not start from where others had come to. */
-	outbox_consume_rescan(MyDatabaseId);
 	outbox_doorbell_note_rescan();
 	PG_RETURN_VOID();
 }

@@ -12,7 +12,7 @@
  * The dispatcher empties the ring first and takes its snapshot second, so
  * that a row is either seen by the snapshot or still in the notice.  Pull
  * handlers have no lane: what concerns them goes to their claims and waiters
- * instead (consume/obligations.h).
+ * instead: whoever keeps those listens here.
  *
  *-------------------------------------------------------------------------
  */
@@ -47,6 +47,25 @@ extern void outbox_doorbell_note_launcher(void);
 
 /* The dispatcher should look at everything once (COMMIT PREPARED, bulk operator functions). */
 extern void outbox_doorbell_note_rescan(void);
+
+/*
+ * Who else listens: pull handlers have no lane, so what concerns them goes to
+ * their claims and waiters.  Called at commit, so none of these may fail.
+ */
+typedef struct OutboxDoorbellListener
+{
+	/* Is this notice for the listener, and not for the dispatcher?  Then it has been heard. */
+	bool		(*ring) (Oid dboid, const OutboxNotice *notice, TimestampTz now);
+
+	/* Handlers of the database have changed. */
+	void		(*handlers_changed) (Oid dboid);
+
+	/* Anything may have changed; also called while a transaction that asks for a rescan runs. */
+	void		(*rescan) (Oid dboid);
+} OutboxDoorbellListener;
+
+/* Register the one listener, from _PG_init. */
+extern void outbox_doorbell_listen(const OutboxDoorbellListener *new_listener);
 
 /*
  * Called by the library's transaction callback while the transaction still

@@ -13,7 +13,6 @@
 #include "storage/procarray.h"
 
 #include "shared/lockout.h"
-#include "shared/on_settle_slot.h"
 
 static bool raised = false;		/* this backend has a lockout somewhere */
 
@@ -40,13 +39,9 @@ outbox_lockout_raise(OutboxDatabase *slot, pid_t *pid, int *procno)
 		entry = entry_of(slot, 0);
 	if (entry != NULL)
 		*entry = MyProcPid;
-	*pid = slot->pid;
+	/* What the dispatcher has started ends with it, but may take a little longer. */
+	*pid = outbox_database_process_locked(slot);
 	*procno = slot->procno;
-	/* Its on_settle workers and its settler end with it, but may take a little longer. */
-	if (*pid == 0)
-		*pid = outbox_on_settle_pid_locked(slot);
-	if (*pid == 0)
-		*pid = slot->settler_pid;
 	SpinLockRelease(&slot->mutex);
 
 	if (entry != NULL)

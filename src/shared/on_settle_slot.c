@@ -33,7 +33,7 @@ leave_place(int code, Datum arg)
 	SpinLockAcquire(&database->mutex);
 	place->pid = 0;
 	place->procno = -1;
-	/* Ids are never used again, so this may stay. */
+	/* Ids are not used again while the extension is there, so this may stay. */
 	if (overran)
 		place->overran = place->queue_id;
 	place->handler_id = 0;
@@ -186,17 +186,6 @@ outbox_on_settle_view(OutboxDatabase *db, int number, OutboxOnSettleView *view)
 	view->handler_id = slot->handler_id;
 	view->since = slot->since;
 	SpinLockRelease(&db->mutex);
-}
-
-pid_t
-outbox_on_settle_pid_locked(const OutboxDatabase *db)
-{
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
-	{
-		if (db->on_settle_slots[i].pid != 0)
-			return db->on_settle_slots[i].pid;
-	}
-	return 0;
 }
 
 void

@@ -17,13 +17,16 @@
 
 #include "shared/shmem.h"
 
+/* A function that runs for longer than this is a slow one. */
+#define OUTBOX_ON_SETTLE_SLOW_MS 100
+
 /*
  * Take place number of a database.  NULL if somebody has it, if there is no
- * dispatcher, or if the database is barred.  It is let go at process exit.
+ * dispatcher, or if the database is locked out.  It is let go at process exit.
  */
 extern OutboxDatabase *outbox_on_settle_slot_take(Oid dboid, int number);
 
-/* True once this worker is to leave: its dispatcher has gone, or the database is barred. */
+/* True once this worker is to leave: its dispatcher has gone, or the database is locked out. */
 extern bool outbox_on_settle_slot_must_leave(void);
 
 /* True while some handler has an on_settle function. */
@@ -61,9 +64,6 @@ typedef struct OutboxOnSettleView
 } OutboxOnSettleView;
 
 extern void outbox_on_settle_view(OutboxDatabase *db, int number, OutboxOnSettleView *view);
-
-/* A on_settle worker that is connected to the database: its pid, 0 if there is none.  Caller holds the mutex. */
-extern pid_t outbox_on_settle_pid_locked(const OutboxDatabase *db);
 
 /* Make the on_settle workers look at what they are asked for. */
 extern void outbox_on_settle_wake(OutboxDatabase *db);

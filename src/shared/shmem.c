@@ -20,9 +20,12 @@
 
 #include "compat.h"
 #include "guc.h"
-#include "shared/on_settle_slot.h"
 #include "shared/pull_state.h"
 #include "shared/shmem.h"
+
+/* After a crash, and after how long without one a server counts as one that does not keep crashing. */
+#define LONGEST_CRASH_PAUSE_US (60 * USECS_PER_SEC)
+#define HEALTHY_US (60 * USECS_PER_SEC)
 
 OutboxShared *outbox_shared = NULL;
 
@@ -52,14 +55,21 @@ request_shared_memory(void)
 	RequestNamedLWLockTranche("outbox", 1);
 }
 
+void
+outbox_on_settle_slots_reset(OutboxDatabase *db)
+{
+	memset(db->on_settle_slots, 0, sizeof(db->on_settle_slots));
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
+		db->on_settle_slots[i].procno = -1;
+}
+
 static void
 init_database_slot(OutboxDatabase *db)
 {
 	memset(db, 0, sizeof(OutboxDatabase));
 	SpinLockInit(&db->mutex);
 	db->procno = -1;
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
-		db->on_settle_slots[i].procno = -1;
+	outbox_on_settle_slots_reset(db);
 	pg_atomic_init_u32(&db->handler_generation, 1);
 	pg_atomic_init_u32(&db->route_generation, 1);
 	pg_atomic_init_u32(&db->ids_seeded, 0);
@@ -82,6 +92,9 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	db->state = OUTBOX_DISPATCHER_STOPPED;
 	db->since = now;
 	db->in_flight = 0;
+	db->sends_nothing = false;
+	outbox_on_settle_slots_reset(db);
+	db->on_settle_wanted = false;
 	/* One that is still about leaves nothing behind: it clears only its own entry. */
 	db->settler_pid = 0;
 	db->last_error[0] = '\0';
@@ -95,6 +108,34 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	pg_atomic_write_u32(&db->ids_seeded, 0);
 	pg_atomic_fetch_add_u32(&db->handler_generation, 1);
 	pg_atomic_fetch_add_u32(&db->route_generation, 1);
+}
+
+int64
+outbox_crash_pause(int crashes)
+{
+	return crashes == 0 ? 0 : Min(LONGEST_CRASH_PAUSE_US, USECS_PER_SEC << Min(crashes - 1, 10));
+}
+
+/*
+ * Called when the memory is made, by the postmaster, which outlives it: any
+ * time but the first is after a crash.  A server that has run for a while
+ * since it had waited has got over the crashes before.
+ */
+static int
+count_crashes(void)
+{
+	static TimestampTz made = 0;
+	static int	crashes = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (made != 0)
+	{
+		if (now - made > outbox_crash_pause(crashes) + HEALTHY_US)
+			crashes = 0;
+		crashes++;
+	}
+	made = now;
+	return crashes;
 }
 
 static void
@@ -113,6 +154,7 @@ startup_shared_memory(void)
 		outbox_shared->lock = &(GetNamedLWLockTranche("outbox"))->lock;
 		SpinLockInit(&outbox_shared->mutex);
 		outbox_shared->launcher_procno = -1;
+		outbox_shared->crashes = count_crashes();
 		pg_atomic_init_u64(&outbox_shared->workers_lack_until, 0);
 		pg_atomic_init_u64(&outbox_shared->last_id, 0);
 		outbox_shared->ndatabases = outbox_max_databases;
@@ -179,13 +221,26 @@ outbox_reserve_database(Oid dboid)
 	return db;
 }
 
+pid_t
+outbox_database_process_locked(const OutboxDatabase *db)
+{
+	if (db->pid != 0)
+		return db->pid;
+	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
+	{
+		if (db->on_settle_slots[i].pid != 0)
+			return db->on_settle_slots[i].pid;
+	}
+	return db->settler_pid;
+}
+
 static bool
 is_in_use(OutboxDatabase *db)
 {
 	bool		in_use;
 
 	SpinLockAcquire(&db->mutex);
-	in_use = db->pid != 0 || db->wanted || outbox_on_settle_pid_locked(db) != 0;
+	in_use = db->wanted || outbox_database_process_locked(db) != 0;
 	SpinLockRelease(&db->mutex);
 	return in_use;
 }

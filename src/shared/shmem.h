@@ -136,6 +136,10 @@ typedef struct OutboxShared
 	bool		launcher_look_everywhere;	/* some database without a slot may have gained the extension */
 	int			launcher_quick_ends;	/* launchers in a row that did not live long */
 	TimestampTz launcher_started;
+	TimestampTz launcher_waits_until;	/* it starts nothing before that; written by the launcher alone */
+
+	/* Crashes in a row of which this memory is what came after the last; set when it is made. */
+	int			crashes;
 
 	/* Until when workers that merely help are to make room (worker.h). */
 	pg_atomic_uint64 workers_lack_until;
@@ -175,6 +179,19 @@ extern OutboxDatabase *outbox_reserve_database(Oid dboid);
  * launcher is asked to look there.  Launcher only.
  */
 extern void outbox_release_database(Oid dboid);
+
+/* How long no dispatcher is started after so many crashes in a row. */
+extern int64 outbox_crash_pause(int crashes);
+
+/*
+ * A process of ours that is connected to the database, its dispatcher before
+ * those that end with it: its pid, 0 if there is none.  Caller holds the
+ * slot's mutex.
+ */
+extern pid_t outbox_database_process_locked(const OutboxDatabase *db);
+
+/* Nobody is there, and nothing is known of who was.  Caller holds the slot's mutex. */
+extern void outbox_on_settle_slots_reset(OutboxDatabase *db);
 
 /* Wake the launcher; with look, have it read pg_database and the slots' wishes.  Never fails. */
 extern void outbox_wake_launcher(bool look);

@@ -32,6 +32,13 @@ outbox_backoff_succeed(OutboxBackoff *backoff)
 }
 
 void
+outbox_backoff_wait(OutboxBackoff *backoff, int64 pause, TimestampTz now)
+{
+	backoff->pause = pause;
+	backoff->until = now + pause;
+}
+
+void
 outbox_backoff_process_ended(OutboxBackoff *backoff, bool failed, TimestampTz started, TimestampTz now)
 {
 	if (!failed || now - started > HEALTHY_US)

@@ -45,6 +45,9 @@ typedef struct OutboxBackoff
 extern void outbox_backoff_fail(OutboxBackoff *backoff, const OutboxPauses *pauses, TimestampTz now);
 extern void outbox_backoff_succeed(OutboxBackoff *backoff);
 
+/* Something is in the way that is no failure, such as a lock: wait once. */
+extern void outbox_backoff_wait(OutboxBackoff *backoff, int64 pause, TimestampTz now);
+
 /*
  * A process that was started at a time has ended.  One that left of its own
  * accord, or that had lived for long, is not one that keeps failing: it may

@@ -16,8 +16,15 @@
 /* The same failure is reported again after this time. */
 #define REPORT_AGAIN_US (60 * USECS_PER_SEC)
 
-static int	last_sqlstate = 0;
-static TimestampTz last_reported = 0;
+/* What was reported, the latest of so many. */
+#define REMEMBERED 8
+
+static struct
+{
+	int			sqlstate;
+	TimestampTz at;
+}			reported[REMEMBERED];
+static int	oldest = 0;
 
 /* A violated constraint comes with the row that violates it, where an answer may repeat what was sent. */
 static void
@@ -34,18 +41,29 @@ emit(const ErrorData *edata)
 			 errdetail("The row is not shown, because an answer may be part of it.")));
 }
 
-void
-outbox_failure_report(const ErrorData *edata, TimestampTz now)
+/* Has it been reported of late?  If not, it is taken as reported now. */
+static bool
+is_known(int sqlstate, TimestampTz now)
 {
-	if (edata->sqlerrcode == last_sqlstate && now - last_reported < REPORT_AGAIN_US)
-		return;
-	last_sqlstate = edata->sqlerrcode;
-	last_reported = now;
-	emit(edata);
+	int			i = 0;
+
+	while (i < REMEMBERED && reported[i].sqlstate != sqlstate)
+		i++;
+	if (i < REMEMBERED && now >= reported[i].at && now - reported[i].at < REPORT_AGAIN_US)
+		return true;
+	if (i == REMEMBERED)
+	{
+		i = oldest;
+		oldest = (oldest + 1) % REMEMBERED;
+	}
+	reported[i].sqlstate = sqlstate;
+	reported[i].at = now;
+	return false;
 }
 
 void
-outbox_failure_forget(void)
+outbox_failure_report(const ErrorData *edata, TimestampTz now)
 {
-	last_sqlstate = 0;
+	if (!is_known(edata->sqlerrcode, now))
+		emit(edata);
 }

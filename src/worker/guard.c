@@ -27,7 +27,6 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "consume/obligations.h"
 #include "shared/doorbell.h"
 #include "shared/lockout.h"
 #include "shared/shmem.h"
@@ -182,7 +181,6 @@ note_commit_prepared(void)
 {
 	if (!OidIsValid(get_extension_oid("outbox", true)))
 		return;
-	outbox_consume_rescan(MyDatabaseId);
 	outbox_doorbell_note_rescan();
 	outbox_doorbell_note_handlers();
 	if (outbox_remembered_database() == NULL || outbox_remembered_database()->pid == 0)

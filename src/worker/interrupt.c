@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * interrupt.c
- *		How the launcher and the dispatchers are asked to end.
+ *		How workers are asked to end, to cancel what they do, and to read
+ *		their settings again.
  *
  * See interrupt.h.
  *
@@ -22,6 +23,7 @@
 #include "worker/interrupt.h"
 
 static volatile sig_atomic_t working = false;
+static bool dies_in_work = false;
 
 /* In a signal handler. */
 static void
@@ -40,6 +42,11 @@ handle_sigterm(SIGNAL_ARGS)
 {
 	int			save_errno = errno;
 
+	if (working && dies_in_work)
+	{
+		die(postgres_signal_arg);
+		return;
+	}
 	ShutdownRequestPending = true;
 	cancel_work();
 	errno = save_errno;
@@ -64,23 +71,25 @@ outbox_interrupts_before_connection(void)
 }
 
 void
-outbox_interrupts_init(void)
+outbox_interrupts_init(bool ends_in_work)
 {
+	dies_in_work = ends_in_work;
 	pqsignal(SIGTERM, handle_sigterm);
 }
 
 void
-outbox_work_begin(void)
+outbox_interrupts_admit(void)
 {
 	working = true;
 }
 
 void
-outbox_work_end(void)
+outbox_interrupts_refuse(void)
 {
 	working = false;
 	/* InterruptPending may stay: whoever serves it finds nothing to do. */
 	QueryCancelPending = false;
-	/* A wait inside the work, for a lock or a page, may have swallowed somebody's ring. */
-	SetLatch(MyLatch);
+	/* A request to end that nothing in the work has served is one to the loop. */
+	if (ProcDiePending)
+		ShutdownRequestPending = true;
 }

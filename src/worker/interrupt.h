@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * interrupt.h
- *		How the launcher and the dispatchers are asked to end.
+ *		How workers are asked to end, to cancel what they do, and to read
+ *		their settings again.
  *
  * SIGTERM is a request: the worker ends when its loop comes round, with its
  * outcomes settled.  But database work can wait for what may never come, a
@@ -9,7 +10,11 @@
  * for its workers.  So SIGTERM, and SIGINT, also cancel a running piece of
  * database work: a lock wait fails, a commit stops waiting for its standby.
  *
- * Processes: the launcher and the dispatchers.
+ * An on_settle worker runs functions, which could catch the error of a
+ * cancelled statement and go on; so there SIGTERM ends the process when it
+ * comes during database work, which rolls back.
+ *
+ * Processes: all workers.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,16 +29,16 @@
  */
 extern void outbox_interrupts_before_connection(void);
 
-/* From then on. */
-extern void outbox_interrupts_init(void);
+/* From then on; ends_in_work says that SIGTERM ends the process in the midst of database work. */
+extern void outbox_interrupts_init(bool ends_in_work);
 
 /*
- * Brackets around database work.  Outside of them nothing is cancelled; a
- * cancel that came too late is forgotten at the end.  The latch is set at the
- * end, so that the loop comes round once more before it waits: whatever
- * waits inside the work resets the latch.
+ * Brackets around database work (work.h).  Outside of them nothing is
+ * cancelled; a cancel that came too late is forgotten at the end.  A wait
+ * inside resets the latch, and with it somebody's ring: whoever waits for
+ * rings lets its loop come round once more before it waits.
  */
-extern void outbox_work_begin(void);
-extern void outbox_work_end(void);
+extern void outbox_interrupts_admit(void);
+extern void outbox_interrupts_refuse(void);
 
 #endif							/* OUTBOX_INTERRUPT_H */

@@ -43,23 +43,20 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "dispatch/dispatcher.h"
 #include "guc.h"
 #include "shared/lockout.h"
 #include "shared/shmem.h"
+#include "worker/backoff.h"
 #include "worker/interrupt.h"
 #include "worker/settings.h"
+#include "worker/work.h"
 #include "worker/worker.h"
-
-/* Restart delays after failures: the first is short, since most failures are somebody's kill. */
-#define FIRST_DELAY_US (500 * 1000)
-#define MAX_DELAY_US (60 * USECS_PER_SEC)
-
-/* A dispatcher that ran for so long is not one that keeps failing. */
-#define HEALTHY_US (60 * USECS_PER_SEC)
 
 /* Dispatchers that may be starting at once, so that 200 databases do not need 200 workers. */
 #define MAX_STARTING 4
+
+/* A database whose SQL objects do not match the library is looked at again after this time. */
+#define MISMATCH_DELAY_US (60 * USECS_PER_SEC)
 
 /* Databases are looked up again after this time even if nobody rings. */
 #define LOOK_AGAIN_US (60 * USECS_PER_SEC)
@@ -67,17 +64,19 @@
 /* When no worker could be registered or no slot was free. */
 #define NO_ROOM_DELAY_US (5 * USECS_PER_SEC)
 
-/* A barred database is looked at again after this time: whoever barred it may have died. */
-#define BARRED_DELAY_US (1 * USECS_PER_SEC)
+/* A database that is locked out is looked at again after this time: whoever locked it out may have died. */
+#define LOCKED_OUT_DELAY_US (1 * USECS_PER_SEC)
 
 /* So many launchers in a row may end early before the next ones wait. */
 #define MAX_QUICK_ENDS 3
+#define QUICK_END_US (60 * USECS_PER_SEC)
+#define LONGEST_WAIT_US (60 * USECS_PER_SEC)
 
 typedef enum DatabaseState
 {
 	DATABASE_UNKNOWN,			/* to be started */
 	DATABASE_STARTED,			/* registered: starting or running */
-	DATABASE_WAITING,			/* failed: to be started again at next_start */
+	DATABASE_WAITING,			/* failed: to be started again after a pause */
 	DATABASE_NONE				/* no extension: nothing to do until somebody rings */
 } DatabaseState;
 
@@ -89,8 +88,7 @@ typedef struct DatabaseEntry
 	NameData	name;
 	BackgroundWorkerHandle *handle; /* NULL: it was running before this launcher */
 	TimestampTz started;
-	TimestampTz next_start;
-	int64		delay;
+	OutboxBackoff backoff;		/* while it waits: until it is started again */
 	bool		mismatch_logged;	/* since it last ran */
 	bool		lacks_slot;		/* why it waits: no slot, */
 	bool		lacks_worker;	/* or no background worker */
@@ -102,7 +100,7 @@ typedef struct SlotView
 	OutboxDatabase *slot;		/* NULL: it has none */
 	pid_t		pid;
 	OutboxDispatcherState state;
-	bool		barred;
+	bool		locked_out;
 	char		error[OUTBOX_ERROR_LEN];
 } SlotView;
 
@@ -112,26 +110,6 @@ static TimestampTz next_look = DT_NOBEGIN;
 static bool out_of_workers = false;
 static bool out_of_slots = false;
 
-void
-outbox_register_launcher(void)
-{
-	BackgroundWorker worker;
-
-	/* pg_upgrade starts servers whose databases are nobody's to work on, least of all ours. */
-	if (IsBinaryUpgrade)
-		return;
-
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = 1;
-	strlcpy(worker.bgw_library_name, OUTBOX_LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, OUTBOX_LAUNCHER_MAIN, sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "outbox launcher", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "outbox launcher", BGW_MAXLEN);
-	RegisterBackgroundWorker(&worker);
-}
-
 static void
 leave_shared_memory(int code, Datum arg)
 {
@@ -140,7 +118,7 @@ leave_shared_memory(int code, Datum arg)
 	SpinLockAcquire(&outbox_shared->mutex);
 	outbox_shared->launcher_pid = 0;
 	outbox_shared->launcher_procno = -1;
-	if (now - outbox_shared->launcher_started < HEALTHY_US)
+	if (now - outbox_shared->launcher_started < QUICK_END_US)
 		outbox_shared->launcher_quick_ends++;
 	else
 		outbox_shared->launcher_quick_ends = 0;
@@ -193,7 +171,7 @@ view_slot(Oid dboid, SlotView *view)
 	view->state = view->slot->state;
 	memcpy(view->error, view->slot->last_error, sizeof(view->error));
 	SpinLockRelease(&view->slot->mutex);
-	view->barred = outbox_lockout_is_up(view->slot);
+	view->locked_out = outbox_lockout_is_up(view->slot);
 }
 
 /* For a database without a dispatcher: say why it has none.  error may be NULL: keep what is there. */
@@ -323,9 +301,7 @@ look_at_databases(TimestampTz now)
 	while ((entry = hash_seq_search(&status)) != NULL)
 		entry->listed = false;
 
-	outbox_work_begin();
-	StartTransactionCommand();
-	(void) GetTransactionSnapshot();
+	outbox_work_begin(false);
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -337,8 +313,9 @@ look_at_databases(TimestampTz now)
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
-	CommitTransactionCommand();
-	outbox_work_end();
+	outbox_work_commit();
+	/* A wait inside may have swallowed somebody's ring. */
+	SetLatch(MyLatch);
 
 	forget_unlisted();
 	next_look = now + LOOK_AGAIN_US;
@@ -347,27 +324,15 @@ look_at_databases(TimestampTz now)
 static bool
 register_dispatcher(DatabaseEntry *entry)
 {
-	BackgroundWorker worker;
-	MemoryContext oldcontext = MemoryContextSwitchTo(databases_context);
-	bool		registered;
+	const OutboxWorker worker = {
+		.type = "outbox dispatcher", .database = NameStr(entry->name), .main = "outbox_dispatcher_main",
+		.arg = ObjectIdGetDatum(entry->dboid)
+	};
 
 	if (entry->handle)
 		pfree(entry->handle);
-	entry->handle = NULL;
-
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = ObjectIdGetDatum(entry->dboid);
-	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, OUTBOX_LIBRARY, sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, OUTBOX_DISPATCHER_MAIN, sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, BGW_MAXLEN, "outbox dispatcher for database \"%s\"", NameStr(entry->name));
-	strlcpy(worker.bgw_type, "outbox dispatcher", BGW_MAXLEN);
-	registered = RegisterDynamicBackgroundWorker(&worker, &entry->handle);
-	MemoryContextSwitchTo(oldcontext);
-	return registered;
+	entry->handle = outbox_register_worker(&worker);
+	return entry->handle != NULL;
 }
 
 /* Say once that a limit is in the way, until nobody waits for room any more. */
@@ -386,7 +351,7 @@ static void
 wait_for_room(DatabaseEntry *entry, TimestampTz now)
 {
 	entry->state = DATABASE_WAITING;
-	entry->next_start = now + NO_ROOM_DELAY_US;
+	outbox_backoff_wait(&entry->backoff, NO_ROOM_DELAY_US, now);
 }
 
 /*
@@ -435,7 +400,7 @@ start_dispatcher(DatabaseEntry *entry, bool others, TimestampTz now)
 static void
 note_stopped(DatabaseEntry *entry, SlotView *view)
 {
-	entry->delay = 0;
+	outbox_backoff_succeed(&entry->backoff);
 	entry->state = DATABASE_NONE;
 	if (view->slot == NULL)
 		return;
@@ -455,7 +420,7 @@ note_mismatch(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 				 errdetail("%s.", view->error)));
 	entry->mismatch_logged = true;
 	entry->state = DATABASE_WAITING;
-	entry->next_start = now + MAX_DELAY_US;
+	outbox_backoff_wait(&entry->backoff, MISMATCH_DELAY_US, now);
 }
 
 static void
@@ -464,14 +429,10 @@ note_failure(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 	/* Whatever else the slot says, its process is gone. */
 	if (view->slot != NULL)
 		set_slot_state(view->slot, OUTBOX_DISPATCHER_FAILED, NULL);
-	if (entry->delay == 0 || now - entry->started > HEALTHY_US)
-		entry->delay = FIRST_DELAY_US;
-	else
-		entry->delay = Min(entry->delay * 2, MAX_DELAY_US);
+	outbox_backoff_process_ended(&entry->backoff, true, entry->started, now);
 	entry->state = DATABASE_WAITING;
-	entry->next_start = now + entry->delay;
 	/* Perhaps there is no such database any more: see before it is tried again. */
-	next_look = Min(next_look, entry->next_start);
+	next_look = Min(next_look, outbox_backoff_until(&entry->backoff));
 }
 
 /* The dispatcher of a database has ended: decide whether and when it is started again. */
@@ -484,15 +445,14 @@ note_end(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 			note_stopped(entry, view);
 			break;
 		case OUTBOX_DISPATCHER_LOCKED_OUT:
+			outbox_backoff_succeed(&entry->backoff);
 			entry->state = DATABASE_WAITING;
-			entry->next_start = now;
 			break;
 		case OUTBOX_DISPATCHER_TERMINATED:
-			entry->delay = 0;
+			outbox_backoff_process_ended(&entry->backoff, false, entry->started, now);
 			entry->state = DATABASE_WAITING;
-			entry->next_start = now + FIRST_DELAY_US;
 			/* Whoever did it may have been about to change something. */
-			next_look = Min(next_look, entry->next_start);
+			next_look = Min(next_look, outbox_backoff_until(&entry->backoff));
 			break;
 		case OUTBOX_DISPATCHER_MISMATCH:
 			note_mismatch(entry, view, now);
@@ -542,11 +502,13 @@ follow_up(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 static bool
 is_to_start(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 {
-	if (entry->state == DATABASE_WAITING && entry->next_start <= now && view->barred)
-		entry->next_start = now + BARRED_DELAY_US;
-	return !view->barred &&
-		(entry->state == DATABASE_UNKNOWN ||
-		 (entry->state == DATABASE_WAITING && entry->next_start <= now));
+	if (entry->state != DATABASE_WAITING)
+		return entry->state == DATABASE_UNKNOWN && !view->locked_out;
+	if (!outbox_backoff_is_over(&entry->backoff, now))
+		return false;
+	if (view->locked_out)
+		outbox_backoff_wait(&entry->backoff, LOCKED_OUT_DELAY_US, now);
+	return !view->locked_out;
 }
 
 static void
@@ -597,10 +559,10 @@ sleep_time(TimestampTz now)
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
 		if (entry->state == DATABASE_WAITING)
-			until = Min(until, entry->next_start);
+			until = Min(until, outbox_backoff_until(&entry->backoff));
 		/* Those that start set the latch when they are done, and then it is these's turn. */
 		else if (entry->state == DATABASE_UNKNOWN)
-			until = Min(until, now + BARRED_DELAY_US);
+			until = Min(until, now + LOCKED_OUT_DELAY_US);
 	}
 	/* What is due and could not be started waits for room. */
 	if (until <= now)
@@ -616,17 +578,47 @@ wait_for_something(long timeout_ms)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* When the last few launchers did not live long, this one is in no hurry. */
+/* How long to wait because the last few launchers did not live long. */
+static int64
+pause_after_launchers(int quick_ends)
+{
+	if (quick_ends <= MAX_QUICK_ENDS)
+		return 0;
+	return Min(LONGEST_WAIT_US, USECS_PER_SEC << Min(quick_ends - MAX_QUICK_ENDS, 6));
+}
+
+/*
+ * A message that crashes its dispatcher would take the whole server down
+ * again and again: what is known of dispatchers that fail dies with the
+ * shared memory.  So after a crash none is started for a while, which doubles
+ * as long as crashes follow on each other.
+ */
+static int64
+pause_after_crashes(void)
+{
+	int64		pause = outbox_crash_pause(outbox_shared->crashes);
+
+	if (pause > 0)
+		ereport(LOG,
+				(errmsg("outbox starts no dispatcher for %d s, because the server has crashed", (int) (pause / USECS_PER_SEC)),
+				 errdetail("Crashes in a row: %d.", outbox_shared->crashes)));
+	return pause;
+}
+
+/* Those that were running before this launcher go on meanwhile. */
 static void
 wait_before_start(int quick_ends)
 {
-	TimestampTz until = GetCurrentTimestamp();
+	int64		pause = Max(pause_after_launchers(quick_ends), quick_ends == 0 ? pause_after_crashes() : 0);
+	TimestampTz begin = GetCurrentTimestamp();
+	TimestampTz now = begin;
 
-	if (quick_ends <= MAX_QUICK_ENDS)
-		return;
-	until += Min(MAX_DELAY_US, USECS_PER_SEC << Min(quick_ends - MAX_QUICK_ENDS, 6));
-	while (!ShutdownRequestPending && GetCurrentTimestamp() < until)
-		wait_for_something(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until) + 1);
+	outbox_shared->launcher_waits_until = begin + pause;
+	while (!ShutdownRequestPending && now >= begin && now < begin + pause)
+	{
+		wait_for_something((begin + pause - now) / 1000 + 1);
+		now = GetCurrentTimestamp();
+	}
 }
 
 static void
@@ -636,7 +628,7 @@ initialize(void)
 
 	outbox_interrupts_before_connection();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
-	outbox_interrupts_init();
+	outbox_interrupts_init(false);
 	pgstat_report_appname("outbox launcher");
 	outbox_pin_settings();
 	wait_before_start(enter_shared_memory());

@@ -1,8 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * settings.c
- *		What the launcher and the dispatchers do not leave to the server's
- *		configuration.
+ *		What workers do not leave to the server's configuration.
  *
  * See settings.h.
  *
@@ -15,6 +14,7 @@
 #include "catalog/pg_db_role_setting.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -84,15 +84,27 @@ outbox_pin_settling(const char *lock_timeout)
 	outbox_pin_settings();
 	outbox_pin("lock_timeout", lock_timeout);
 	outbox_pin("client_encoding", "UTF8");
-	/* Nobody waits for a standby; whoever wants one to have it counts what it has not (dispatch/confirm.h). */
-	outbox_pin("synchronous_commit", outbox_settle_synchronous_commit == SYNCHRONOUS_COMMIT_OFF ? "off" : "local");
+}
+
+static const char *
+synchronous_commit_of_receipts(void)
+{
+	return outbox_settle_synchronous_commit == SYNCHRONOUS_COMMIT_OFF ? "off" : "local";
 }
 
 void
 outbox_pin_settling_alone(const char *lock_timeout)
 {
 	outbox_pin_settling(lock_timeout);
+	outbox_pin("synchronous_commit", synchronous_commit_of_receipts());
 	outbox_pin("session_replication_role", "replica");
+}
+
+void
+outbox_commit_receipts(void)
+{
+	(void) set_config_option("synchronous_commit", synchronous_commit_of_receipts(),
+							 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 }
 
 /* Names of our settings that were set for the database or the role at some time. */
@@ -108,14 +120,24 @@ static OutboxPlan names_plan = {
 	.argtypes = {OIDOID, OIDOID},
 };
 
-/* What the configuration files say of a setting, or its built-in value. */
+/*
+ * What one of our settings is to be: as the database or the role says, the
+ * more particular one first, else the configuration files, else its built-in
+ * value.
+ */
 static OutboxPlan value_plan = {
-	.sql = "SELECT COALESCE((SELECT f.setting FROM pg_catalog.pg_file_settings f "
+	.sql = "SELECT COALESCE((SELECT pg_catalog.substr(c, pg_catalog.strpos(c, '=') OPERATOR(pg_catalog.+) 1) "
+	" FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c "
+	" WHERE s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, $2]) "
+	" AND s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, $3]) "
+	" AND pg_catalog.lower(pg_catalog.split_part(c, '=', 1)) OPERATOR(pg_catalog.=) $1 "
+	" ORDER BY s.setrole OPERATOR(pg_catalog.<>) 0::pg_catalog.oid DESC, s.setdatabase OPERATOR(pg_catalog.<>) 0::pg_catalog.oid DESC LIMIT 1), "
+	"(SELECT f.setting FROM pg_catalog.pg_file_settings f "
 	" WHERE pg_catalog.lower(f.name) OPERATOR(pg_catalog.=) $1 AND f.error IS NULL "
 	" ORDER BY f.seqno DESC LIMIT 1), g.boot_val, '') "
 	"FROM pg_catalog.pg_settings g WHERE g.name OPERATOR(pg_catalog.=) $1",
-	.nargs = 1,
-	.argtypes = {TEXTOID},
+	.nargs = 3,
+	.argtypes = {TEXTOID, OIDOID, OIDOID},
 };
 
 static bool
@@ -145,25 +167,29 @@ names_set(void)
 }
 
 /*
- * A setting that was taken back: a reload does not touch it, because a value
- * of the database outranks one of the files.
+ * A setting that is or was set for the database or the role.  When it was
+ * taken back, neither a reload nor what is left of the others touches it,
+ * because what was particular outranks what is not; so its value is looked
+ * up, and given the rank that everything else gives way to.
  */
 static void
-fall_back(const char *name)
+set_again(const char *name)
 {
-	Datum		values[1] = {CStringGetTextDatum(name)};
+	Datum		values[3] = {
+		CStringGetTextDatum(name), ObjectIdGetDatum(MyDatabaseId), ObjectIdGetDatum(GetSessionUserId())
+	};
 
 	if (outbox_execute(&value_plan, values, NULL, true, 1, SPI_OK_SELECT) == 1)
-		SetConfigOption(name, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1),
-						PGC_SUSET, PGC_S_DATABASE);
+		(void) set_config_option(name, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1),
+								 PGC_SUSET, PGC_S_DATABASE_USER, GUC_ACTION_SET, true, WARNING, false);
 }
 
-/* The same rows in the same order as at the start of a session. */
+/* The same rows in the same order as at the start of a session.  The relation is locked. */
 static void
 apply_settings(void)
 {
 	Oid			role = GetSessionUserId();
-	Relation	rel = table_open(DbRoleSettingRelationId, AccessShareLock);
+	Relation	rel = table_open(DbRoleSettingRelationId, NoLock);
 	Snapshot	snapshot = RegisterSnapshot(GetCatalogSnapshot(DbRoleSettingRelationId));
 
 	ApplySetting(snapshot, MyDatabaseId, role, rel, PGC_S_DATABASE_USER);
@@ -171,33 +197,38 @@ apply_settings(void)
 	ApplySetting(snapshot, MyDatabaseId, InvalidOid, rel, PGC_S_DATABASE);
 	ApplySetting(snapshot, InvalidOid, InvalidOid, rel, PGC_S_GLOBAL);
 	UnregisterSnapshot(snapshot);
-	table_close(rel, AccessShareLock);
+	table_close(rel, NoLock);
 }
 
-void
-outbox_apply_database_settings(void)
+/* Add names to those that were ever set. */
+static void
+remember(List *names)
 {
-	List	   *now_set;
+	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 	ListCell   *lc;
-	MemoryContext oldcontext;
 
-	PushActiveSnapshot(GetTransactionSnapshot());
-	SPI_connect();
-	now_set = names_set();
-	foreach(lc, ever_set)
-	{
-		if (!contains(now_set, lfirst(lc)))
-			fall_back(lfirst(lc));
-	}
-	apply_settings();
-
-	oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-	foreach(lc, now_set)
+	foreach(lc, names)
 	{
 		if (!contains(ever_set, lfirst(lc)))
 			ever_set = lappend(ever_set, pstrdup(lfirst(lc)));
 	}
 	MemoryContextSwitchTo(oldcontext);
+}
+
+bool
+outbox_apply_database_settings(void)
+{
+	ListCell   *lc;
+
+	if (!ConditionalLockRelationOid(DbRoleSettingRelationId, AccessShareLock))
+		return false;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+	apply_settings();
+	remember(names_set());
+	foreach(lc, ever_set)
+		set_again(lfirst(lc));
 	SPI_finish();
 	PopActiveSnapshot();
+	return true;
 }

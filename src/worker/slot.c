@@ -36,7 +36,12 @@ leave_slot(int code, Datum arg)
 	slot->sends_nothing = false;
 	slot->state = leave_state;
 	if (leave_state == OUTBOX_DISPATCHER_STOPPED)
+	{
 		slot->installed = false;
+		/* Another extension here would number its rows anew. */
+		for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
+			slot->on_settle_slots[i].overran = 0;
+	}
 	slot->since = now;
 	SpinLockRelease(&slot->mutex);
 	outbox_wake_launcher(false);
@@ -45,7 +50,7 @@ leave_slot(int code, Datum arg)
 typedef enum TakeResult
 {
 	TAKEN,
-	REFUSED,					/* occupied or barred */
+	REFUSED,					/* occupied or locked out */
 	MOVED						/* the launcher has given the slot to somebody else */
 } TakeResult;
 

@@ -14,7 +14,7 @@
 
 /*
  * Become the dispatcher of a database.  Returns NULL if it has one already,
- * is barred, or no slot is free.  The slot is let go at process exit: as
+ * is locked out, or no slot is free.  The slot is let go at process exit: as
  * failed, unless outbox_slot_leave() said otherwise.
  */
 extern OutboxDatabase *outbox_slot_take(Oid dboid);

@@ -1,9 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * worker.h
- *		Processes that a dispatcher starts beside itself.
+ *		The extension's background workers: their entry points, and how they
+ *		are registered.
  *
- * Processes: the dispatcher; the launcher says what it lacks.
+ *		launcher			one per server, registered by the postmaster at start
+ *		dispatcher			one per database that has the extension, by the launcher
+ *		on_settle worker	one per database that has on_settle functions, and a
+ *							spare, by the dispatcher
+ *		settler				under load, at most one per database, by the dispatcher
+ *
+ * Background worker slots are scarce: a new duty uses one of these.
  *
  *-------------------------------------------------------------------------
  */
@@ -15,15 +22,38 @@
 #include "datatype/timestamp.h"
 #include "postmaster/bgworker.h"
 
+/* Entry points, each in the file of its process; the postmaster finds them by name. */
+extern PGDLLEXPORT void outbox_launcher_main(Datum main_arg);
+
+/* The argument is the OID of the database. */
+extern PGDLLEXPORT void outbox_dispatcher_main(Datum main_arg);
+
+/* The argument is the OID of the database; extra is the worker's number, an int. */
+extern PGDLLEXPORT void outbox_on_settle_main(Datum main_arg);
+
+/* The argument is the handle of a segment of dynamic shared memory (dispatch/receipt.h); extra is the OID of the database. */
+extern PGDLLEXPORT void outbox_settler_main(Datum main_arg);
+
+/* Register the launcher with the postmaster; from _PG_init when preloaded. */
+extern void outbox_register_launcher(void);
+
+/* A worker that will be connected to one database and that nobody but its starter starts again. */
+typedef struct OutboxWorker
+{
+	const char *type;			/* what pg_stat_activity calls it */
+	const char *database;		/* NULL: the one that this process is connected to */
+	const char *main;			/* the entry point's name */
+	Datum		arg;
+	const void *extra;			/* goes into bgw_extra */
+	Size		extra_size;
+} OutboxWorker;
+
 /*
- * Register a worker that will be connected to this database and is not
- * restarted: type is what pg_stat_activity calls it, main its entry point in
- * this library, extra goes into bgw_extra.  The dispatcher's latch is set
- * when it starts and ends.  Returns its handle, to be freed with pfree(), or
- * NULL if no background worker slot is free.
+ * Register a worker.  The latch of this process is set when it starts and
+ * ends.  Returns its handle, to be freed with pfree(), or NULL if no
+ * background worker slot is free.
  */
-extern BackgroundWorkerHandle *outbox_register_worker(const char *type, const char *main, Datum arg,
-													  const void *extra, Size extra_size);
+extern BackgroundWorkerHandle *outbox_register_worker(const OutboxWorker *worker);
 
 /*
  * No slot was free for a worker that is needed: those that merely help, of
