@@ -1,6 +1,8 @@
 # outbox.settle_synchronous_commit with a synchronous standby that comes and
-# goes: what it has not confirmed is bounded for each handler, and nothing
-# waits for it: other handlers and functions go on, and the server stops fast.
+# goes: what it has not confirmed is bounded for each handler, and no receipt
+# waits for it: other handlers go on, and the server stops fast.  What an
+# on_settle function wrote waits as the server is set to, in its own worker,
+# and nothing that it staged is sent before.
 use strict;
 use warnings;
 
@@ -27,12 +29,15 @@ CREATE ROLE app;
 CREATE SCHEMA app AUTHORIZATION app;
 CREATE TABLE app.settled (id uuid);
 GRANT INSERT ON app.settled TO app;
-CREATE FUNCTION app.note(s outbox.settlement) RETURNS void LANGUAGE sql SET search_path = pg_catalog AS 'INSERT INTO app.settled VALUES (s.message_id)';
+GRANT EXECUTE ON FUNCTION outbox.stage TO app;
+CREATE FUNCTION app.note(s outbox.settlement) RETURNS void LANGUAGE sql SET search_path = pg_catalog
+AS $$INSERT INTO app.settled VALUES (s.message_id); SELECT outbox.stage('follow')$$;
 ALTER FUNCTION app.note OWNER TO app;
 SQL
 $node->handler('much', ['much'], $receiver->url('/much'), concurrency => $concurrency);
 $node->handler('little', ['little'], $receiver->url('/little'));
 $node->handler('hooked', ['hooked'], $receiver->url('/hooked'), on_settle => 'app.note(outbox.settlement)');
+$node->handler('follow', ['follow'], $receiver->url('/follow'));
 $node->backup('backup');
 my $standby = OutboxCluster->new('standby');
 $standby->init_from_backup($node, 'backup', has_streaming => 1);
@@ -97,16 +102,22 @@ foreach my $commit ('on', 'remote_write')
 	stage_some('little', 5);
 	stage_some('hooked', 5);
 	all_of('little', "$commit: another handler goes on");
-	all_of('hooked', "$commit: so do functions");
+	my $followed = $receiver->count('/follow');
+	$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND wait_event = 'SyncRep'", 1, "$commit: what a function wrote waits for it");
+	stage_some('little', 5);
+	all_of('little', "$commit: and holds up nobody else");
+	is($receiver->count('/follow'), $followed, "$commit: nor is anything sent that it staged");
 	$node->wait_while_not(sub { slurp_file($node->logfile, $mark) =~ /no synchronous standby confirms what outbox has settled/ }, "$commit: the log says why");
 	cmp_ok(count('much') - $before, '<=', $bound + $concurrency, "$commit: what is not confirmed is bounded");
-	is($node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%' AND wait_event = 'SyncRep'"), 0, "$commit: nobody waits for it");
+	is($node->sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%' AND backend_type <> 'outbox on_settle worker' AND wait_event = 'SyncRep'"), 0, "$commit: nobody else waits for it");
 
 	# It comes back, or is not asked any more.
 	if ($commit eq 'on')
 	{
 		$standby->start;
 		all_of('much', "$commit: all goes on when it is back");
+		all_of('hooked', "$commit: functions too");
+		$node->wait_while_not(sub { $receiver->count('/follow') == $staged{hooked} }, "$commit: and what they staged is sent");
 	}
 	else
 	{
@@ -123,6 +134,7 @@ my $begin = time;
 $node->stop('fast');
 cmp_ok(time - $begin, '<', 5, 'pg_ctl stop -m fast takes less than 5 s');
 $node->start;
+$standby->start;
 all_of($_, "$_: a dispatcher that has just started begins anew") foreach qw(much hooked);
 unlike($node->log_text, qr/PANIC|TRAP|terminated by signal|gives up/, 'no process has ended of any of it');
 $node->stop;
