@@ -18,6 +18,13 @@
 
 #define MAX_ENGINES 2
 
+/*
+ * Connections are used so long at most unless the options say otherwise, in
+ * ms: a name that leads elsewhere by now is to be followed however busy they
+ * are.
+ */
+#define CONNECTION_LIFETIME_MS 60000
+
 static struct
 {
 	int			users;
@@ -199,6 +206,8 @@ outbox_engine_configure(const HttpTransportOptions *options)
 		shared.user_agent = options->user_agent != NULL ? strdup(options->user_agent) : NULL;
 		shared.settings++;
 	}
+	if (options->connection_lifetime_ms != shared.options.connection_lifetime_ms)
+		shared.settings++;
 	shared.options = *options;
 	shared.options.user_agent = shared.user_agent;
 	outbox_sockets_configure(options);
@@ -276,6 +285,14 @@ outbox_engine_forget(OutboxEngine *engine, const HttpTarget *target)
 #else
 	outbox_sockets_forget(target, true);
 #endif
+}
+
+int64_t
+outbox_engine_lifetime_us(void)
+{
+	long		ms = shared.options.connection_lifetime_ms;
+
+	return (int64_t) (ms > 0 ? ms : CONNECTION_LIFETIME_MS) * 1000;
 }
 
 const char *

@@ -56,6 +56,9 @@ extern void outbox_engine_forget(OutboxEngine *engine, const HttpTarget *target)
 /* The file of the system's authorities that libcurl was built to use; NULL if it has none or that is not there. */
 extern const char *outbox_engine_authorities(void);
 
+/* How long a connection may be used from its opening. */
+extern int64_t outbox_engine_lifetime_us(void);
+
 /* The user agent, NULL for none.  Valid until the next configure. */
 extern const char *outbox_engine_user_agent(void);
 

@@ -20,7 +20,10 @@
 #define NO_TIMEOUT (24 * 3600 * 1000L)
 
 /* Idle connections older than this are not trusted to be alive, in seconds. */
-#define IDLE_LIMIT 90L
+#define IDLE_LIMIT 60L
+
+/* What a name led to is looked up again after so many seconds. */
+#define NAMES_KEPT 15L
 
 static void
 return_reserved(OutboxJob *job)
@@ -130,6 +133,13 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 			result = curl_easy_setopt(easy, option, value); \
 	} while (0)
 
+/* The longest that libcurl may use a connection, which it wants in seconds. */
+static long
+lifetime_s(void)
+{
+	return (long) ((outbox_engine_lifetime_us() + 999999) / 1000000);
+}
+
 /* What every request of this library has in common. */
 static CURLcode
 set_rules(CURL *easy, OutboxJob *job)
@@ -149,6 +159,7 @@ set_rules(CURL *easy, OutboxJob *job)
 	SET(CURLOPT_HTTP09_ALLOWED, 0L);
 	SET(CURLOPT_TCP_NODELAY, 1L);
 	SET(CURLOPT_MAXAGE_CONN, IDLE_LIMIT);
+	SET(CURLOPT_DNS_CACHE_TIMEOUT, NAMES_KEPT);
 	SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	SET(CURLOPT_OPENSOCKETDATA, job);
 	SET(CURLOPT_CLOSESOCKETFUNCTION, close_socket);
@@ -270,6 +281,7 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	if (result == CURLE_OK && job->settings != outbox_engine_settings())
 	{
 		SET(CURLOPT_USERAGENT, outbox_engine_user_agent());
+		SET(CURLOPT_MAXLIFETIME_CONN, lifetime_s());
 		job->settings = outbox_engine_settings();
 	}
 	if (job->fresh_only)

@@ -8,6 +8,8 @@
 #include "http/sockets.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -29,6 +31,22 @@
 
 /* Sockets are counted again no more often than this. */
 #define RECOUNT_US 100000
+
+/*
+ * A connection on which nothing happens is asked for a sign of life after so
+ * many seconds, and again, and given up when there is none: whatever lies
+ * between may forget it without telling either side.
+ */
+#define KEEPALIVE_IDLE_S 15
+#define KEEPALIVE_INTERVAL_S 5
+#define KEEPALIVE_PROBES 3
+
+/*
+ * Bytes that nobody acknowledges, or takes, end a connection after an
+ * exchange's timeout, and no sooner than after so many ms, as connections may
+ * be shared among targets.
+ */
+#define LEAST_USER_TIMEOUT_MS 30000
 
 typedef struct OpenSocket
 {
@@ -221,6 +239,23 @@ outbox_sockets_are_out(void)
 	return out;
 }
 
+/* Have the kernel notice when a connection's other end is gone.  Kernels that cannot do all of it do without. */
+static void
+watch_over(int fd, const HttpTarget *target)
+{
+	int			on = 1;
+	int			idle = KEEPALIVE_IDLE_S;
+	int			interval = KEEPALIVE_INTERVAL_S;
+	int			probes = KEEPALIVE_PROBES;
+	unsigned	unheard = target->timeout_ms > LEAST_USER_TIMEOUT_MS ? target->timeout_ms : LEAST_USER_TIMEOUT_MS;
+
+	(void) setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	(void) setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	(void) setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	(void) setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	(void) setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unheard, sizeof(unheard));
+}
+
 int
 outbox_socket_open(int family, int type, int protocol, const HttpTarget *target, bool *starved)
 {
@@ -236,7 +271,11 @@ outbox_socket_open(int family, int type, int protocol, const HttpTarget *target,
 		return -1;
 	}
 	if (note_opened(fd, target))
+	{
+		if (family != AF_UNIX)
+			watch_over(fd, target);
 		return fd;
+	}
 	close(fd);
 	*starved = true;
 	return -1;

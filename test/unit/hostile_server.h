@@ -15,6 +15,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -76,6 +77,8 @@ static struct
 	atomic_int	ended;			/* connections that the other side closed while we waited */
 	atomic_int	requests;
 	atomic_int	nags;			/* messages of the wire's own that were sent */
+	atomic_int	strays;			/* answers that nobody had asked for */
+	atomic_bool may_stray;		/* answer the request that is still on its way */
 	pthread_mutex_t lock;
 	char		head[HOSTILE_HEAD]; /* of the last request, under lock */
 } seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -352,6 +355,49 @@ say_raw(Peer *peer, const char *name)
 	return KEEP;
 }
 
+/* Whatever else comes is dropped before it arrives, as by a firewall that has forgotten the connection. */
+static inline void
+go_deaf(Peer *peer)
+{
+	struct sock_filter nothing = {BPF_RET | BPF_K, 0, 0, 0};
+	struct sock_fprog program = {1, &nothing};
+
+	if (setsockopt(peer->fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0)
+		abort();
+}
+
+/* Answer and, a moment later or in the same packet, once more. */
+static inline After
+say_twice(Peer *peer, long ms)
+{
+	static const char stray[] = "HTTP/1.1 500 Stray\r\nContent-Length: 0\r\n\r\n";
+	int			cork = 1;
+
+	if (ms == 0)
+		setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
+	say(peer, whole_answer, WHOLE);
+	if (ms > 0)
+		pause_ms(ms);
+	say(peer, stray, sizeof(stray) - 1);
+	cork = 0;
+	setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
+	seen.strays++;
+	return KEEP;
+}
+
+/* Answer, and then answer the next request before it can have come. */
+static inline After
+say_before(Peer *peer)
+{
+	go_deaf(peer);
+	say(peer, whole_answer, WHOLE);
+	while (!seen.may_stray)
+		pause_ms(1);
+	say_text(peer, "HTTP/1.1 500 Stray\r\nContent-Length: 0\r\n\r\n");
+	seen.strays++;
+	return KEEP;
+}
+
 /* The number behind a path's prefix; -1 if it has another prefix. */
 static inline long
 path_number(const Peer *peer, const char *prefix)
@@ -414,6 +460,12 @@ answer_request(Peer *peer)
 		return nag(peer);
 	if (strcmp(peer->path, "/nag-afterwards") == 0)
 		return say(peer, whole_answer, WHOLE) ? nag(peer) : CLOSE;
+	if (strcmp(peer->path, "/deaf") == 0)
+		go_deaf(peer);
+	if ((n = path_number(peer, "/twice/")) >= 0)
+		return say_twice(peer, n);
+	if (strcmp(peer->path, "/before") == 0 && seen.strays == 0)
+		return say_before(peer);
 	if (strcmp(peer->path, "/flood") == 0)
 		return say_flood(peer);
 	if (strcmp(peer->path, "/received") == 0)

@@ -521,6 +521,27 @@ check_authorities(void)
 	curl_easy_cleanup(easy);
 }
 
+/* A second answer in the packet of the first: it has been read, and decoded maybe, before anybody looks. */
+static void
+check_strays(void)
+{
+	Call		call;
+	int			n = 0;
+
+	set_up_tls(&call, good_port, "/twice/0");
+	for (int i = 0; i < 20; i++)
+	{
+		int			before = seen.strays;
+
+		perform(&call);
+		n += call.exchange.status == 200;
+		release(&call);
+		wait_for_count(&seen.strays, before + 1);
+	}
+	is_int(n, 20, "%s: a stray answer is nobody's", transport->name);
+	finish(&call);
+}
+
 static void
 check_changes(void)
 {
@@ -580,6 +601,8 @@ main(void)
 		check_traffic();
 		check_nagging();
 		check_authorities();
+		if (is_fast())
+			check_strays();
 		check_changes();
 		transport->shutdown();
 	}

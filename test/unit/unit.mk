@@ -16,7 +16,7 @@ test/unit/http1_parser_test: test/unit/http1_corpus.h test/unit/http1_record.h t
 # The transports are tested whole, with threads for the receiver.
 WHOLE_HTTP = test/unit/transport_harness.h test/unit/transport_storm.h test/unit/hostile_server.h test/unit/encoded_answers.h $(filter-out src/http/module.o,$(HTTP_OBJS))
 test/unit/transport_test: test/unit/turkish.h
-test/unit/transport_test test/unit/transport_tls_test: $(WHOLE_HTTP)
+test/unit/transport_test test/unit/transport_tls_test test/unit/connections_test: $(WHOLE_HTTP)
 test/unit/http1_corpus_test: test/unit/http1_corpus.h $(WHOLE_HTTP)
-test/unit/transport_test test/unit/http1_corpus_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lpthread -ldl
+test/unit/transport_test test/unit/connections_test test/unit/http1_corpus_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lpthread -ldl
 test/unit/transport_tls_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lssl -lcrypto -lpthread -ldl

@@ -7,30 +7,38 @@
  * of an epoll_wait: the socket stays registered, nothing is allocated, and an
  * answer that comes in one piece is read without a second call.
  *
- * A receiver may close a connection that rests at any time.  That shows as an
- * event, or when a connection that has rested for a while is looked at before
- * it is used.  Where it shows only after the request was written, and before
- * a byte of an answer came, the request goes out once more on a new
- * connection, and the exchange says so.
+ * A receiver may close a connection that rests at any time, or send on it what
+ * nobody asked for.  So each is looked at before it is used again.  Where an
+ * end shows only after the request was written, and before a byte of an answer
+ * came, the request goes out once more on a new connection, and the exchange
+ * says so.
+ *
+ * A connection may also die without a word, with whatever lies between: then a
+ * request is sent into the void.  That shows by its not being acknowledged, or
+ * by the timeout; others that rest are given up with it, so that each costs a
+ * request at most, and the next goes out on a new connection.
  *
  *-------------------------------------------------------------------------
  */
 #include "http/fast/fast_connection.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include "http/clock.h"
 #include "http/sockets.h"
 
-/* Rests shorter than this are trusted: an end would be in the poller's next events. */
-#define TRUSTED_REST_US 5000
-
 /* Rests longer than this are ended by us, when there is an occasion. */
-#define LONGEST_REST_US (90 * INT64_C(1000000))
+#define LONGEST_REST_US (60 * INT64_C(1000000))
+
+/* The lifetimes of connections that were opened together end in so many steps, within a quarter of a lifetime. */
+#define LIFETIME_STEPS 16
 
 /* Closed connections whose memory a target keeps. */
 #define KEPT_SPARES 8
@@ -42,7 +50,7 @@
 #define READ_SIZE 65536
 #define READ_ROUNDS 16
 
-/* How old a connection may get by libcurl's reckoning, in seconds: any age. */
+/* How old a connection may get by libcurl's reckoning, in seconds: any age, as we reckon ourselves. */
 #define ANY_AGE (10 * 365 * 24 * 3600L)
 
 typedef enum Phase
@@ -72,6 +80,7 @@ typedef struct Connection
 	bool		second;			/* carries an exchange that was sent before on another one */
 	bool		enough;			/* has been read of the answer's body */
 	int64_t		rests_since;
+	int64_t		lives_until;	/* not to be used again after that */
 	Http1Buffer out;			/* the head, and the body where it is joined */
 	size_t		out_done;
 	size_t		body_len;		/* of the body that is not joined */
@@ -104,7 +113,10 @@ io_result(ssize_t n)
 {
 	if (n >= 0)
 		return n;
-	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? IO_AGAIN : IO_DEAD;
+
+	/* A kernel that is short of memory may have some later. */
+	return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ||
+		errno == ENOBUFS || errno == ENOMEM ? IO_AGAIN : IO_DEAD;
 }
 
 /* What curl_easy_send() or curl_easy_recv() came to. */
@@ -211,6 +223,65 @@ close_connection(Connection *connection)
 }
 
 /*
+ * What a connection's life tells of those beside it
+ */
+
+/* So long from its opening a connection may be used, and not all that were opened at once end at once. */
+static int64_t
+lifetime(void)
+{
+	static unsigned opened_so_far;
+	int64_t		most = outbox_engine_lifetime_us();
+
+	return most - most / 4 * (opened_so_far++ % LIFETIME_STEPS) / LIFETIME_STEPS;
+}
+
+/* One that had rested was dead: so may be the others.  The next request gets a new one. */
+static void
+distrust_resting(FastTarget *target)
+{
+	while (!outbox_list_is_empty(&target->resting))
+		close_connection(OUTBOX_LINKED(Connection, of_target, target->resting.next));
+}
+
+/* Has the receiver's kernel acknowledged none of what was written of this request? */
+static bool
+is_unacknowledged(const Connection *connection)
+{
+	size_t		written = connection->out_done + connection->body_done;
+	int			bytes;
+
+	return connection->peer.ss_family != AF_UNIX && ioctl(connection->fd, SIOCOUTQ, &bytes) == 0 &&
+		written > 0 && (size_t) bytes >= written;
+}
+
+/*
+ * Has nobody heard of this request although the kernel sent it again?  A
+ * receiver that is merely slow has a kernel that acknowledges.
+ */
+static bool
+is_unheard(const Connection *connection)
+{
+	struct tcp_info info;
+	socklen_t	len = sizeof(info);
+
+	return is_unacknowledged(connection) &&
+		getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_retransmits > 0;
+}
+
+/*
+ * Did the receiver send what has just come before any of the request had
+ * reached it?  Then it is no answer to that, whatever it looks like: what a
+ * receiver sends acknowledges all that it has received by then.  Of long
+ * requests under TLS it is not known how many bytes they are on the wire.
+ */
+static bool
+came_unasked(const Connection *connection)
+{
+	return !(connection->target->tls && connection->body_len > 0) && is_unacknowledged(connection);
+}
+
+/*
  * Ends of exchanges
  */
 
@@ -228,7 +299,7 @@ let_rest(Connection *connection)
 	outbox_deadline_clear(&deadlines, &connection->deadline);
 	outbox_list_append(&target->resting, &connection->of_target);
 	outbox_list_append(&resting, &connection->resting);
-	if (most > 0 && target->nconnections > most)
+	if ((most > 0 && target->nconnections > most) || connection->rests_since >= connection->lives_until)
 		close_connection(connection);
 }
 
@@ -236,6 +307,9 @@ let_rest(Connection *connection)
 static void
 fail(Connection *connection, HttpFailure failure, const char *message)
 {
+	/* What could not be sent a second time was sent once. */
+	if (failure == HTTP_NOT_SENT && connection->second)
+		failure = HTTP_FAILED_CONNECT;
 	outbox_exchange_finish(connection->exchange, failure, message);
 	close_connection(connection);
 }
@@ -282,6 +356,22 @@ connection_lost(Connection *connection, const char *error)
 }
 
 /*
+ * What came is no answer to this request.  On a kept connection it belongs to
+ * an earlier one, as would all that follows: the request goes out again on a
+ * new one, as if nothing had come.
+ */
+static void
+lost_step(Connection *connection)
+{
+	static const char error[] = "an answer came before the request could have been received";
+
+	if (connection->used)
+		connection_lost(connection, error);
+	else
+		fail(connection, HTTP_FAILED_BODY, error);
+}
+
+/*
  * Reading
  */
 
@@ -324,7 +414,14 @@ read_answer(Connection *connection)
 			return;
 		if (n == IO_DEAD)
 		{
+			if (connection->used)
+				distrust_resting(connection->target);
 			connection_lost(connection, "the connection was reset");
+			return;
+		}
+		if (n > 0 && !connection->parser.started && came_unasked(connection))
+		{
+			lost_step(connection);
 			return;
 		}
 		if (n == 0)
@@ -419,6 +516,27 @@ write_request(Connection *connection)
 	return false;
 }
 
+static int64_t
+answer_due(const Connection *connection)
+{
+	const HttpExchange *exchange = connection->exchange;
+
+	return exchange->sent_us + (int64_t) exchange->target->timeout_ms * 1000;
+}
+
+/*
+ * A connection that had rested may be dead.  A new one would be open within
+ * the time for connecting: by then see whether anybody is there.
+ */
+static void
+judge_early(Connection *connection)
+{
+	int64_t		at = connection->exchange->sent_us + (int64_t) connection->target->target->connect_timeout_ms * 1000;
+
+	if (at < connection->deadline.at)
+		outbox_deadline_set(&deadlines, &connection->deadline, at);
+}
+
 /* The connection is open and nothing else is on it: send. */
 static void
 send_request(Connection *connection)
@@ -444,8 +562,9 @@ send_request(Connection *connection)
 	}
 	if (joined && exchange->body_len > 0)
 		outbox_http1_append(out, exchange->body, exchange->body_len);
-	outbox_deadline_set(&deadlines, &connection->deadline,
-						exchange->sent_us + (int64_t) exchange->target->timeout_ms * 1000);
+	outbox_deadline_set(&deadlines, &connection->deadline, answer_due(connection));
+	if (connection->used)
+		judge_early(connection);
 	write_request(connection);
 }
 
@@ -488,21 +607,21 @@ opened(OutboxJob *job, CURLcode result)
 		fail(connection, HTTP_NOT_SENT, "out of memory");
 }
 
-/* A resting connection has something to say: as a rule that it has ended. */
+/*
+ * Is a resting connection open, and has nothing come on it?  Under TLS a new
+ * ticket may have, which is none of our business, and what came with the last
+ * answer may have been read and decoded already: only reading tells.
+ */
 static bool
 is_still_alive(Connection *connection)
 {
 	char		byte;
-	ssize_t		n;
 
 	if (connection->gone)
 		return false;
-	n = io_result(recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT));
-	if (n == IO_AGAIN)
-		return true;
-
-	/* Under TLS it may be a new ticket, which is none of our business. */
-	return n > 0 && connection->target->tls && receive(connection) == IO_AGAIN;
+	if (connection->target->tls)
+		return receive(connection) == IO_AGAIN;
+	return io_result(recv(connection->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT)) == IO_AGAIN;
 }
 
 static void
@@ -572,7 +691,8 @@ prepare(Connection *connection)
 		return false;
 	easy = connection->job.easy;
 	return curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L) == CURLE_OK &&
-		curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, ANY_AGE) == CURLE_OK;
+		curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, ANY_AGE) == CURLE_OK &&
+		curl_easy_setopt(easy, CURLOPT_MAXLIFETIME_CONN, ANY_AGE) == CURLE_OK;
 }
 
 /* Have libcurl open a connection for an exchange.  second: it has been sent on another one. */
@@ -600,6 +720,7 @@ open_connection(FastTarget *target, HttpExchange *exchange, int descriptors, boo
 	connection->used = false;
 	connection->gone = false;
 	connection->second = second;
+	connection->lives_until = now + lifetime();
 	connection->parser.started = false;
 	exchange->transport_data = connection;
 	outbox_list_append(&all, &connection->all);
@@ -636,8 +757,7 @@ outbox_fast_reuse(FastTarget *target, HttpExchange *exchange)
 		/* The one used last is the most likely to be alive. */
 		Connection *connection = OUTBOX_LINKED(Connection, of_target, target->resting.previous);
 
-		if (connection->gone ||
-			(exchange->sent_us - connection->rests_since > TRUSTED_REST_US && !is_still_alive(connection)))
+		if (exchange->sent_us >= connection->lives_until || !is_still_alive(connection))
 		{
 			close_connection(connection);
 			continue;
@@ -678,8 +798,7 @@ outbox_fast_cancel(HttpExchange *exchange)
 void
 outbox_fast_close_target(FastTarget *target)
 {
-	while (!outbox_list_is_empty(&target->resting))
-		close_connection(OUTBOX_LINKED(Connection, of_target, target->resting.next));
+	distrust_resting(target);
 	while (!outbox_list_is_empty(&target->spare))
 	{
 		Connection *connection = OUTBOX_LINKED(Connection, of_target, target->spare.next);
@@ -705,7 +824,22 @@ time_out(Connection *connection)
 				 (long) ((connection->deadline.at - exchange->sent_us) / 1000));
 	else
 		snprintf(message, sizeof(message), "no complete answer within %ld ms", exchange->target->timeout_ms);
+	if (connection->used)
+		distrust_resting(connection->target);
 	fail(connection, HTTP_FAILED_TIMEOUT, message);
+}
+
+/* It is early to judge a request on a kept connection, but high time to see whether that is dead. */
+static void
+look_after(Connection *connection)
+{
+	if (connection->parser.started || !is_unheard(connection))
+	{
+		outbox_deadline_set(&deadlines, &connection->deadline, answer_due(connection));
+		return;
+	}
+	distrust_resting(connection->target);
+	connection_lost(connection, "a kept connection was dead");
 }
 
 void
@@ -719,6 +853,8 @@ outbox_fast_judge_timeouts(int64_t now)
 
 		if (connection->gone)
 			connection_lost(connection, "the connection was closed before an answer");
+		else if (connection->phase == BUSY && now < answer_due(connection))
+			look_after(connection);
 		else
 			time_out(connection);
 	}
