@@ -1,25 +1,33 @@
 # outbox: PGXS build of two libraries.  outbox is loaded by the server;
 # outbox_http, which alone links libcurl, only by the dispatcher.
+#
+# make -f /path/to/Makefile builds outside of the source tree; every path to
+# a source file says so.
+here := $(dir $(firstword $(MAKEFILE_LIST)))
+# Files of the tree by a pattern, as paths below its top.
+files = $(patsubst $(here)%,%,$(sort $(wildcard $(addprefix $(here),$(1)))))
+
 EXTENSION = outbox
-EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
+EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(here)outbox.control)
 
 MODULE_big = outbox
-OBJS = $(patsubst %.c,%.o,$(sort $(filter-out src/http/%,$(wildcard src/*.c src/*/*.c))))
-HTTP_OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/http/*.c src/http/fast/*.c)))
+HTTP_OBJS = $(patsubst %.c,%.o,$(call files,src/http/*.c src/http/*/*.c))
+OBJS = $(filter-out $(HTTP_OBJS),$(patsubst %.c,%.o,$(call files,src/*.c src/*/*.c src/*/*/*.c)))
 
 DATA_built = sql/outbox--$(EXTVERSION).sql
-DATA = $(wildcard sql/upgrade/outbox--*--*.sql)
+DATA = $(call files,sql/upgrade/outbox--*--*.sql)
 
-REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/[a-z]*.sql)))
-REGRESS := $(filter-out outbox--%,$(REGRESS))
-REGRESS_OPTS = --inputdir=. --load-extension=outbox
+# test/regress/expected is the folder expected at the top, where pg_regress
+# looks as well; setup makes what the others share.
+REGRESS = setup $(filter-out setup,$(patsubst test/regress/sql/%.sql,%,$(call files,test/regress/sql/*.sql)))
+REGRESS_OPTS = --inputdir=$(here)test/regress --load-extension=outbox
 
 EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS) $(UNIT_MODULE) $(BENCH_TOOLS)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-clobbered
 PG_CPPFLAGS = -I$(srcdir)/src -DOUTBOX_TRANSPORT_ABI=$(TRANSPORT_ABI)
 # What the two libraries have to agree on.
-TRANSPORT_ABI := $(firstword $(shell cksum < src/http/transport.h))
+TRANSPORT_ABI := $(firstword $(shell cksum < $(here)src/http/transport.h))
 ifdef WERROR
 PG_CFLAGS += -Werror
 endif
@@ -36,7 +44,13 @@ endif
 all: outbox_http$(DLSUFFIX)
 
 sql/outbox--$(EXTVERSION).sql: sql/install/outbox.sql
+	$(MKDIR_P) $(@D)
 	cp $< $@
+
+# In a build outside of the source tree the folders are made first.
+ifneq ($(here),./)
+$(shell mkdir -p $(sort $(dir $(OBJS) $(HTTP_OBJS)) test/unit/server test/bench))
+endif
 
 # The HTTP library sees no header of the server, but for the module's magic block.
 HTTP_CFLAGS = -fPIC $(HTTP_VISIBILITY) -I$(srcdir)/src $(shell pkg-config --cflags libcurl) $(HTTP_EXTRA_CFLAGS)
@@ -68,7 +82,7 @@ outbox_http$(DLSUFFIX): $(HTTP_OBJS)
 install: install-http
 install-http: outbox_http$(DLSUFFIX)
 	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)'
-	$(INSTALL_SHLIB) outbox_http$(DLSUFFIX) '$(DESTDIR)$(pkglibdir)/outbox_http$(DLSUFFIX)'
+	$(INSTALL_SHLIB) $< '$(DESTDIR)$(pkglibdir)/outbox_http$(DLSUFFIX)'
 uninstall: uninstall-http
 uninstall-http:
 	rm -f '$(DESTDIR)$(pkglibdir)/outbox_http$(DLSUFFIX)'
@@ -76,8 +90,8 @@ uninstall-http:
 
 # Unit tests of the pure modules: programs that print TAP.  unit.mk says
 # which objects each of them links with.
-UNIT_TESTS = $(patsubst %.c,%,$(sort $(wildcard test/unit/*_test.c)))
-include test/unit/unit.mk
+UNIT_TESTS = $(patsubst %.c,%,$(call files,test/unit/*_test.c))
+include $(here)test/unit/unit.mk
 $(UNIT_TESTS): %: %.c test/unit/tap.h
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) -I$(srcdir)/test/unit -o $@ $(filter %.c %.o,$^) -L$(pkglibdir) -L$(libdir) -lpgcommon -lpgport $(UNIT_LIBS) -lm
 
@@ -117,7 +131,7 @@ fuzz: fuzz-http1 fuzz-policy
 .PHONY: fuzz fuzz-policy fuzz-http1
 
 # Headers are few: rebuild everything when one of them changes.
-$(OBJS) $(HTTP_OBJS): $(wildcard src/*.h src/*/*.h src/*/*/*.h)
+$(OBJS) $(HTTP_OBJS): $(call files,src/*.h src/*/*.h src/*/*/*.h)
 
 # Programs the benchmarks and load tests use; none of them sees the server.
 BENCH_TOOLS = test/bench/receiver test/bench/curl_loop test/bench/transport_loop test/bench/latency

@@ -41,7 +41,7 @@ delete @ENV{qw(http_proxy https_proxy HTTP_PROXY HTTPS_PROXY all_proxy ALL_PROXY
 # The suites, in the order they run: the cheap ones first.
 my @suites = (
 	[ unit => 'test/unit', qr/_test\.c$/, \&run_unit ],
-	[ regress => 'sql', qr/\.sql$/, \&run_regress ],
+	[ regress => 'test/regress/sql', qr/\.sql$/, \&run_regress ],
 	[ isolation => 'test/isolation/specs', qr/\.spec$/, \&run_isolation ],
 	[ pgtap => 'test/pgtap', qr/\.sql$/, \&run_pgtap ],
 	[ tap => 'test/t', qr/\.pl$/, \&run_tap ],
@@ -90,7 +90,7 @@ sub choose
 	foreach my $suite (@suites)
 	{
 		my ($name, $dir, $pattern) = @$suite;
-		$all{$name} = [ sort grep { $_ =~ $pattern && basename($_) !~ /^outbox--/ } glob "$dir/*" ];
+		$all{$name} = [ sort grep { $_ =~ $pattern } glob "$dir/*" ];
 	}
 	return map { $_ => $all{$_} } grep { !$on_demand{$_} } keys %all unless @wanted;
 
@@ -105,7 +105,7 @@ sub choose
 		my $hits = 0;
 		foreach my $name (keys %all)
 		{
-			foreach my $file (grep { $_ eq $wanted || $_ eq "test/$wanted" } @{ $all{$name} })
+			foreach my $file (grep { m{(?:^|/)\Q$wanted\E$} } @{ $all{$name} })
 			{
 				push @{ $chosen{$name} }, $file;
 				$hits++;
@@ -262,14 +262,15 @@ sub regress_options
 
 sub run_regress
 {
-	my @tests = map { basename($_, '.sql') } @_;
+	# The first one makes what the others share.
+	my @tests = ('setup', grep { $_ ne 'setup' } map { basename($_, '.sql') } @_);
 	foreach my $preload (1, 0)
 	{
 		my $what = $preload ? 'regress' : 'regress without preload';
 		my $dir = $preload ? "$tmp/regress" : "$tmp/regress_bare";
 		print "-- $what\n";
 		run_pg_regress($what, $dir, $ENV{PG_REGRESS}, regress_options($dir, $preload),
-			"--inputdir=$tree", '--dbname=outbox_regression', @tests);
+			"--inputdir=$tree/test/regress", '--dbname=outbox_regression', @tests);
 	}
 }
 

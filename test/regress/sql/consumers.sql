@@ -1,20 +1,7 @@
 -- Pull consumers: claim and settle, fences, leases, versions, order, grants, the inbox.
 SET client_min_messages = warning;
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
-DELETE FROM outbox.handler WHERE id <> 0;
+CALL regress.start_anew();
 \set SHOW_CONTEXT never
--- SQLSTATE, message and hint of what a command raises.
-CREATE FUNCTION pg_temp.error_of(command text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	message text;
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-	RETURN format('%s: %s | %s', SQLSTATE, message, hint);
-END $$;
 CREATE TEMP TABLE claimed (nr serial, id uuid, attempt int, n int, key text);
 -- Claim and remember; returns the numbers in the payloads, in the order they came.
 CREATE FUNCTION pg_temp.take(handler text, max_messages int DEFAULT 1, version int DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
@@ -100,7 +87,7 @@ SELECT outbox.cancel(id, 'enough'), outbox.complete('jobs', id, attempt) FROM pg
 SELECT n, state, code, error FROM pg_temp.receipts WHERE n = 3;
 
 -- In bulk: in the order of the arguments, each as by itself.
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+CALL regress.empty();
 TRUNCATE claimed;
 SELECT outbox._ring_rescan();
 SELECT pg_temp.stage(n) FROM generate_series(1, 6) n;
@@ -136,7 +123,7 @@ SELECT outbox.retry('jobs', id, attempt, 'flaky', '0') FROM pg_temp.last(13);
 SELECT n, state, attempts, code FROM pg_temp.receipts WHERE n > 10;
 
 -- A transaction that rolls back has claimed and settled nothing; so has a savepoint.
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+CALL regress.empty();
 TRUNCATE claimed;
 SELECT outbox._ring_rescan();
 SELECT pg_temp.stage(n) FROM generate_series(1, 4) n;
@@ -181,7 +168,7 @@ SELECT outbox.claim('jobs');
 ROLLBACK;
 
 -- Versions: older consumers leave newer messages alone, and are not held up by them.
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+CALL regress.empty();
 TRUNCATE claimed;
 SELECT outbox._ring_rescan();
 SELECT pg_temp.stage(1), pg_temp.stage(2, min_version => 2), pg_temp.stage(3, min_version => 3), pg_temp.stage(4), pg_temp.stage(5, min_version => 2);
@@ -211,7 +198,7 @@ DELETE FROM outbox.delivery WHERE code = 'message_missing';
 
 -- Order by key: one at a time, smallest id first; other keys and messages without one go on.
 SELECT outbox.create_handler('ordered', '{seq.*}', ordered => true, jitter => 0, max_attempts => 3) IS NOT NULL AS created;
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+CALL regress.empty();
 TRUNCATE claimed;
 SELECT outbox._ring_rescan();
 CREATE FUNCTION pg_temp.stage_seq(n int, key text DEFAULT NULL, delay interval DEFAULT NULL) RETURNS int LANGUAGE sql AS $$
@@ -273,7 +260,7 @@ SELECT outbox.complete('blocking', id, attempt) FROM pg_temp.last(22);
 SELECT pg_temp.take('blocking', 10);
 
 -- Errors say what is wrong.
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY[
+SELECT regress.error_of(c) FROM unnest(ARRAY[
 	'SELECT outbox.claim(NULL)', 'SELECT outbox.claim(''nobody'')', 'SELECT outbox.claim(''pushed'')', 'SELECT outbox.claim(''(unrouted)'')',
 	'SELECT outbox.claim(repeat(''x'', 100))',
 	'SELECT outbox.claim(''jobs'', 0)', 'SELECT outbox.claim(''jobs'', 10001)', 'SELECT outbox.claim(''jobs'', NULL)',
@@ -340,7 +327,7 @@ SELECT outbox.complete('jobs', id, attempt) FROM claimed WHERE n = 53;
 -- Another handler's delivery, by its right id, through the handler one has.
 SELECT outbox.complete('granted', id, attempt) FROM claimed WHERE n = 53;
 SELECT outbox.complete('granted', id, attempt) FROM claimed WHERE n = 51;
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY['TABLE outbox.delivery', 'TABLE outbox.message', 'UPDATE outbox.delivery SET state = 3',
+SELECT regress.error_of(c) FROM unnest(ARRAY['TABLE outbox.delivery', 'TABLE outbox.message', 'UPDATE outbox.delivery SET state = 3',
 	'INSERT INTO outbox.delivery (message_id, handler_id, due_at) VALUES (''00000000-0000-7000-8000-000000000000'', 1, now())',
 	'TABLE outbox.consumer', 'SELECT outbox.grant_consumer(''jobs'', ''outbox_consumer'')', 'SELECT outbox.requeue(''00000000-0000-7000-8000-000000000000'')',
 	'SELECT outbox.accept(''s'', ''m'')', 'SELECT outbox._prune_inbox(1)']) c;
@@ -356,7 +343,7 @@ RESET ROLE;
 SET ROLE "outbox Other";
 SELECT outbox.claim('granted');
 RESET ROLE;
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.grant_consumer(''pushed'', ''outbox_consumer'')',
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.grant_consumer(''pushed'', ''outbox_consumer'')',
 	'SELECT outbox.grant_consumer(''jobs'', ''outbox_nobody'')', 'SELECT outbox.grant_consumer(''jobs'', NULL)', 'SELECT outbox.grant_consumer(NULL, ''outbox_consumer'')']) c;
 SELECT outbox.revoke_consumer('jobs', 'outbox Other');
 DROP ROLE outbox_member, outbox_consumer, "outbox Other";
@@ -476,8 +463,7 @@ SELECT source, message_id FROM outbox.inbox ORDER BY 1, 2;
 UPDATE outbox.inbox SET expires_at = now() - interval '1 s' WHERE message_id = 'm1';
 SELECT messages FROM outbox.prune();
 SELECT source, message_id FROM outbox.inbox ORDER BY 1, 2;
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.accept(NULL, ''m'')', 'SELECT outbox.accept(''s'', NULL)', 'SELECT outbox.accept('''', ''m'')',
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.accept(NULL, ''m'')', 'SELECT outbox.accept(''s'', NULL)', 'SELECT outbox.accept('''', ''m'')',
 	'SELECT outbox.accept(''s'', repeat(''x'', 1001))', 'SELECT outbox.accept(''s'', ''m'', NULL)', 'SELECT outbox.accept(''s'', ''m'', ''-1 s'')']) c;
 
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt, outbox.inbox;
-DELETE FROM outbox.handler WHERE id <> 0;
+CALL regress.start_anew();

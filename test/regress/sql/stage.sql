@@ -1,21 +1,8 @@
 -- stage(), try_stage() and stage_many(): what they write, refuse and return.
 -- Handlers here are pull ones, so that nothing is sent and settled meanwhile.
 SET client_min_messages = warning;
-TRUNCATE outbox.message, outbox.delivery;
-DELETE FROM outbox.handler WHERE id <> 0;
+CALL regress.start_anew();
 \set SHOW_CONTEXT never
--- SQLSTATE, message and hint of what a command raises.
-CREATE FUNCTION public.error_of(command text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	message text;
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-	RETURN format('%s: %s | %s', SQLSTATE, message, hint);
-END $$;
 
 -- The numbers that the library gives columns are the install script's.
 SELECT attrelid::regclass, string_agg(attname, ', ' ORDER BY attnum) AS columns
@@ -46,11 +33,11 @@ COMMIT;
 -- Payloads: any JSON but SQL NULL.
 SELECT outbox.stage('p', payload) IS NOT NULL AS staged FROM (VALUES ('null'::jsonb), ('0'), ('"x"'), ('[]'), ('true'), (jsonb_build_object('n', 1)), (to_jsonb('t'::text)), ('1'::text::jsonb)) v (payload);
 SELECT payload FROM outbox.message WHERE topic = 'p' ORDER BY id;
-SELECT public.error_of('SELECT outbox.stage(''p'', NULL)');
+SELECT regress.error_of('SELECT outbox.stage(''p'', NULL)');
 SET outbox.max_payload_size = 100;
-SELECT p AS text_bytes, public.error_of(format('SELECT outbox.stage(''p'', %L)', to_jsonb(repeat('x', p - 2)))) FROM unnest(ARRAY[99, 100, 101, 1000]) p;
+SELECT p AS text_bytes, regress.error_of(format('SELECT outbox.stage(''p'', %L)', to_jsonb(repeat('x', p - 2)))) FROM unnest(ARRAY[99, 100, 101, 1000]) p;
 -- The limit is on the JSON text: escapes and large numbers count as written.
-SELECT octet_length(p::text) AS text_bytes, public.error_of(format('SELECT outbox.stage(''p'', %L)', p))
+SELECT octet_length(p::text) AS text_bytes, regress.error_of(format('SELECT outbox.stage(''p'', %L)', p))
 FROM (VALUES ('1e97'::jsonb), ('1e99'), ('1e100'), ('1e100000'), (to_jsonb(repeat(E'\n', 49))), (to_jsonb(repeat(E'\n', 50))), (to_jsonb(repeat(E'\x01', 16))), (to_jsonb(repeat(E'\x01', 17))),
 	(to_jsonb(array_fill(true, ARRAY[16]))), (to_jsonb(array_fill(true, ARRAY[17]))), (to_jsonb(array_fill(false, ARRAY[14]))), (to_jsonb(array_fill(false, ARRAY[15]))),
 	((SELECT jsonb_object_agg('k' || i, i) FROM generate_series(0, 9) i)), ((SELECT jsonb_object_agg('k' || i, jsonb_build_array(i, '{}'::jsonb)) FROM generate_series(0, 8) i)),
@@ -64,34 +51,34 @@ SELECT count(*) AS wrong FROM (
 RESET outbox.max_payload_size;
 
 -- Topics.
-SELECT left(t, 12) AS t, public.error_of(format('SELECT outbox.stage(%L)', t))
+SELECT left(t, 12) AS t, regress.error_of(format('SELECT outbox.stage(%L)', t))
 FROM unnest(ARRAY[NULL, '', 'a', 'a.b-c_d.0', '.', 'a.', '.a', 'a..b', 'A', 'a b', 'a.*', '*', 'é', E'a\n', 'a/b', repeat('t', 255)]) t;
-SELECT public.error_of(format('SELECT outbox.stage(%L)', repeat('t', 256)));
+SELECT regress.error_of(format('SELECT outbox.stage(%L)', repeat('t', 256)));
 
 -- Key, dedupe_key, tenant, correlation_id.
-SELECT a, public.error_of(format('SELECT outbox.stage(''a'', %s => '''')', a)) AS empty, public.error_of(format('SELECT outbox.stage(''a'', %s => repeat(''é'', 128))', a)) AS too_long,
-	public.error_of(format('SELECT outbox.stage(''a'', %s => repeat(''x'', 255))', a)) AS longest, public.error_of(format('SELECT outbox.stage(''a'', %s => E''any\n"thing" ü'')', a)) AS any
+SELECT a, regress.error_of(format('SELECT outbox.stage(''a'', %s => '''')', a)) AS empty, regress.error_of(format('SELECT outbox.stage(''a'', %s => repeat(''é'', 128))', a)) AS too_long,
+	regress.error_of(format('SELECT outbox.stage(''a'', %s => repeat(''x'', 255))', a)) AS longest, regress.error_of(format('SELECT outbox.stage(''a'', %s => E''any\n"thing" ü'')', a)) AS any
 FROM unnest(ARRAY['key', 'dedupe_key', 'tenant', 'correlation_id']) a \gx
 
 -- Headers.
-SELECT h, public.error_of(format('SELECT outbox.stage(''a'', headers => %L)', h))
+SELECT h, regress.error_of(format('SELECT outbox.stage(''a'', headers => %L)', h))
 FROM unnest(ARRAY['{"x-a": "b", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"}', '{}', 'null', '[]', '{"x": 1}', '{"x": "a\nb"}', '{"x": ""}', '{"bad name": "x"}',
 	'{"content-type": "x"}', '{"Host": "x"}', '{"CONTENT-LENGTH": "1"}', '{"webhook-id": "x"}', '{"outbox-attempt": "x"}', '{"idempotency-key": "x"}', '{"authorization": "x"}', '{"ce-id": "x"}', '{"x": "1", "X": "2"}']) h;
 
 -- Times.
-SELECT a, public.error_of('SELECT outbox.stage(''a'', ' || a || ')')
+SELECT a, regress.error_of('SELECT outbox.stage(''a'', ' || a || ')')
 FROM unnest(ARRAY['deliver_at => ''infinity''', 'deliver_at => ''-infinity''', 'deliver_at => clock_timestamp() + interval ''101 years''', 'deliver_at => clock_timestamp() + interval ''99 years''', 'deliver_at => now(), delay => ''1 s''',
 	'delay => ''-1 s''', 'delay => ''1 day -25 hours''', 'delay => ''101 years''', 'delay => ''178000000 years''', 'delay => ''-178000000 years''', 'delay => ''2147483647 days''', 'delay => ''-2147483647 days''', 'delay => ''0''', 'delay => ''1 month''']) a;
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 SELECT outbox.stage('a', deliver_at => '2001-01-01') IS NOT NULL AS staged;
 SELECT outbox.stage('a', deliver_at => '2100-01-01 00:00+00') IS NOT NULL AS staged;
 SELECT outbox.stage('a', delay => '1 day 2 hours') IS NOT NULL AS staged;
 SELECT CASE WHEN d.due_at = m.staged_at THEN 'now' WHEN d.due_at = m.staged_at + interval '1 day 2 hours' THEN 'later' ELSE (d.due_at AT TIME ZONE 'UTC')::text END AS due
 FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id ORDER BY m.id;
-SELECT public.error_of(format('SELECT outbox.stage(''a'', min_version => %s)', v)) FROM unnest(ARRAY[0, -1, 1]) v;
+SELECT regress.error_of(format('SELECT outbox.stage(''a'', min_version => %s)', v)) FROM unnest(ARRAY[0, -1, 1]) v;
 
 -- Ids: version 7, strictly increasing, as old as the message.
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 SELECT count(*) FROM (SELECT outbox.stage('a') FROM generate_series(1, 5000)) s;
 SELECT count(*), count(DISTINCT id), bool_and(id::text ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$') AS version_7,
 	bool_and(id >= outbox._id_floor(staged_at)) AS at_or_after_floor, bool_and(id < outbox._id_floor(staged_at + interval '1 day')) AS near
@@ -112,7 +99,7 @@ DELETE FROM outbox.message WHERE id > outbox._id_floor(now() + interval '1 day')
 SET client_min_messages = warning;
 
 -- Routing: exact, prefix, everything; each handler once; as handlers change.
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 CREATE FUNCTION pg_temp.takers(t text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	staged uuid := outbox.stage(t);
@@ -146,7 +133,7 @@ UPDATE outbox.handler SET topics = '{invoice.paid,invoice.*,other}' WHERE name =
 -- Routing by hash agrees with matching one by one, with many handlers and topics.
 SELECT count(outbox.create_handler('h' || i, ARRAY[CASE i % 4 WHEN 0 THEN format('t%s.*', i % 20) WHEN 1 THEN format('t%s.u%s', i % 20, i % 7) WHEN 2 THEN format('t%s.u%s.*', i % 20, i % 7) ELSE format('t%s', i % 20) END,
 	format('t%s.u%s.v%s', i % 3, i % 5, i % 2)])) FROM generate_series(1, 200) i;
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 SELECT count(outbox.stage(format('t%s', i % 25) || CASE WHEN i % 3 > 0 THEN format('.u%s', i % 9) ELSE '' END || CASE WHEN i % 3 > 1 THEN format('.v%s', i % 4) ELSE '' END)) FROM generate_series(1, 2000) i;
 SELECT count(*) > 3000 AS many FROM outbox.delivery;
 SELECT count(*) AS differing FROM (
@@ -164,24 +151,24 @@ SELECT count(*) FROM (SELECT outbox.drop_handler(name) FROM outbox.handlers WHER
 
 -- A message nobody takes.
 SELECT outbox.drop_handler('all');
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 SELECT outbox.stage('nobody', key => 'k') IS NOT NULL AS staged;
 SET outbox.unrouted = 'dead';
 SELECT outbox.stage('nobody', key => 'k', delay => '1 day') IS NOT NULL AS staged;
 SELECT m.topic, d.handler_id, outbox._state_name(d.state) AS state, d.code, d.error, d.settled_at = m.staged_at AS settled, d.attempts, d.key FROM outbox.message m LEFT JOIN outbox.delivery d ON d.message_id = m.id ORDER BY m.id;
 SET outbox.unrouted = 'error';
-SELECT public.error_of('SELECT outbox.stage(''nobody'')');
+SELECT regress.error_of('SELECT outbox.stage(''nobody'')');
 SELECT * FROM outbox.try_stage('nobody');
 SELECT outbox.stage('invoice.paid') IS NOT NULL AS staged;
 RESET outbox.unrouted;
 
 -- Deduplication: within a tenant, over all topics.
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 SELECT outbox.stage('invoice.paid', '1', dedupe_key => 'd') AS first \gset
 SELECT outbox.stage('invoice.paid', '2', dedupe_key => 'd') = :'first' AS same;
 SELECT outbox.stage('invoice.paid', '3', dedupe_key => 'd', tenant => 't') <> :'first' AS other;
 SELECT outbox.stage('invoice.paid', '4', dedupe_key => 'd', tenant => 't') <> :'first' AS other;
-SELECT public.error_of('SELECT outbox.stage(''invoice.sent'', dedupe_key => ''d'')');
+SELECT regress.error_of('SELECT outbox.stage(''invoice.sent'', dedupe_key => ''d'')');
 SELECT payload, tenant, (SELECT count(*) FROM outbox.delivery d WHERE d.message_id = m.id) AS deliveries FROM outbox.message m ORDER BY id;
 -- In one statement, in one transaction, after a savepoint's rollback.
 SELECT count(DISTINCT outbox.stage('invoice.paid', dedupe_key => 'once')) FROM generate_series(1, 3);
@@ -197,7 +184,7 @@ DELETE FROM outbox.message WHERE dedupe_key = 's';
 SELECT outbox.stage('invoice.paid', '7', dedupe_key => 's') IS NOT NULL AS staged;
 
 -- try_stage.
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 SELECT (outbox.try_stage('invoice.paid', dedupe_key => 'd')).status;
 SELECT t.id = m.id AS same, t.status, t.detail FROM outbox.message m, outbox.try_stage('invoice.paid', dedupe_key => 'd') t;
 SELECT t.id = m.id AS same, t.status, t.detail FROM outbox.message m, outbox.try_stage('invoice.sent', dedupe_key => 'd') t;
@@ -206,7 +193,7 @@ SELECT t.* FROM (VALUES ('Bad', '{}'::jsonb, NULL, NULL::jsonb, NULL::interval),
 SELECT count(*) FROM outbox.message;
 
 -- stage_many.
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 CREATE TEMP TABLE many (id uuid, n serial);
 INSERT INTO many SELECT * FROM outbox.stage_many('invoice.paid', ARRAY['1', '"two"', 'null']::jsonb[], ARRAY['k', NULL, 'l'], ARRAY[NULL, 'd', 'e'], 'tenant', 'correlation', '{"x-a": "b"}', delay => '1 min', min_version => 2);
 SELECT n, m.payload, m.key, m.dedupe_key, m.tenant, m.correlation_id, m.headers, m.min_version, count(d) AS deliveries, min(d.due_at - m.staged_at) AS due_in, array_agg(d.key ORDER BY d.handler_id) AS delivery_keys
@@ -219,15 +206,15 @@ SELECT count(*) FROM outbox.stage_many('invoice.paid', '{}');
 SELECT count(*), count(DISTINCT s), bool_and(s > l) AS increasing FROM (SELECT s, lag(s, 1, '00000000-0000-0000-0000-000000000000') OVER (ORDER BY n) AS l FROM outbox.stage_many('invoice.paid', array_fill('{"a": 1}'::jsonb, ARRAY[30000])) WITH ORDINALITY m (s, n)) x;
 SELECT count(*) FROM outbox.delivery;
 SELECT outbox.stage_many('invoice.paid', '{1,2}') IS NOT NULL AS ids LIMIT 1;
-TRUNCATE outbox.message, outbox.delivery;
-SELECT public.error_of('SELECT outbox.stage_many(' || a || ')') FROM unnest(ARRAY['''a'', NULL', '''a'', ''{1,NULL}''', '''a'', ''{1,2}'', ''{k}''', '''a'', ''{1}'', ''{k,l}''', '''a'', ''{1,2}'', NULL, ''{}''', '''a'', ''{{1},{2}}''', '''a'', ''{1}'', ''{{k}}''',
+CALL regress.empty();
+SELECT regress.error_of('SELECT outbox.stage_many(' || a || ')') FROM unnest(ARRAY['''a'', NULL', '''a'', ''{1,NULL}''', '''a'', ''{1,2}'', ''{k}''', '''a'', ''{1}'', ''{k,l}''', '''a'', ''{1,2}'', NULL, ''{}''', '''a'', ''{{1},{2}}''', '''a'', ''{1}'', ''{{k}}''',
 	'''A'', ''{1}''', '''a'', ''{1,2}'', ''{k,""}''', '''a'', ''{1,2}'', NULL, ARRAY[''d'', '''']', '''a'', ''{1}'', delay => ''-1 s''', 'NULL, ''{1}''']) a;
 SELECT outbox.stage('invoice.sent', dedupe_key => 'd') IS NOT NULL AS staged;
-SELECT public.error_of('SELECT outbox.stage_many(''invoice.paid'', ''{1,2}'', dedupe_keys => ''{x,d}'')');
+SELECT regress.error_of('SELECT outbox.stage_many(''invoice.paid'', ''{1,2}'', dedupe_keys => ''{x,d}'')');
 SELECT topic, count(*) FROM outbox.message GROUP BY topic;
 
 -- Where it may be called: functions, triggers, savepoints, any isolation level.
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();
 CREATE TABLE public.business (id int PRIMARY KEY);
 CREATE FUNCTION public.announce() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM outbox.stage('invoice.paid', to_jsonb(new)); RETURN new; END $$;
 CREATE TRIGGER announce AFTER INSERT ON public.business FOR EACH ROW EXECUTE FUNCTION public.announce();
@@ -253,7 +240,7 @@ SELECT count(*) FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m
 	AND d.due_at = m.staged_at + make_interval(months => split_part(m.topic, '.', 2)::int, days => 1);
 RESET TimeZone;
 BEGIN READ ONLY;
-SELECT public.error_of(c) FROM unnest(ARRAY['SELECT outbox.stage(''a'')', 'SELECT outbox.try_stage(''a'')', 'SELECT outbox.stage_many(''a'', ''{1}'')']) c;
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.stage(''a'')', 'SELECT outbox.try_stage(''a'')', 'SELECT outbox.stage_many(''a'', ''{1}'')']) c;
 COMMIT;
 SELECT proname, provolatile, proparallel FROM pg_proc WHERE oid IN ('outbox.stage'::regproc, 'outbox.try_stage'::regproc, 'outbox.stage_many'::regproc) ORDER BY 1;
 -- Checks that somebody put on the tables are kept, and triggers that the owner wants to fire whatever happens.
@@ -273,7 +260,7 @@ SELECT outbox.stage('invoice.paid') IS NOT NULL AS staged;
 SELECT what, sum(n) FROM public.audit GROUP BY what ORDER BY what;
 DROP TRIGGER a ON outbox.message; DROP TRIGGER b ON outbox.message; DROP TRIGGER c ON outbox.message; DROP TRIGGER d ON outbox.message; DROP TRIGGER e ON outbox.delivery;
 ALTER TABLE outbox.message ADD CONSTRAINT no_x CHECK (topic <> 'x');
-SELECT public.error_of('SELECT outbox.stage(''x'')');
+SELECT regress.error_of('SELECT outbox.stage(''x'')');
 ALTER TABLE outbox.message DROP CONSTRAINT no_x;
 
 -- A role with EXECUTE on stage() can stage, and nothing else.
@@ -281,7 +268,7 @@ CREATE ROLE regress_outbox_producer;
 GRANT EXECUTE ON FUNCTION outbox.stage TO regress_outbox_producer;
 SET ROLE regress_outbox_producer;
 SELECT outbox.stage('invoice.paid', dedupe_key => 'p') = outbox.stage('invoice.paid', dedupe_key => 'p') AS same;
-SELECT public.error_of(c) FROM unnest(ARRAY['SELECT outbox.try_stage(''a'')', 'SELECT outbox.stage_many(''a'', ''{1}'')', 'SELECT * FROM outbox.message', 'INSERT INTO outbox.message (id) VALUES (NULL)', 'DELETE FROM outbox.delivery',
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.try_stage(''a'')', 'SELECT outbox.stage_many(''a'', ''{1}'')', 'SELECT * FROM outbox.message', 'INSERT INTO outbox.message (id) VALUES (NULL)', 'DELETE FROM outbox.delivery',
 	'SELECT * FROM outbox.handlers', 'SELECT outbox._id_floor(now())', 'SELECT outbox.create_handler(''x'', ''{x}'')', 'SELECT nextval(''outbox.handler_id'')', 'CREATE TABLE outbox.x ()']) c;
 -- Whatever its search_path and operators are.
 RESET ROLE;
@@ -291,7 +278,7 @@ CREATE FUNCTION regress_outbox_shadow.bad(text, text) RETURNS boolean LANGUAGE p
 CREATE OPERATOR regress_outbox_shadow.= (LEFTARG = text, RIGHTARG = text, FUNCTION = regress_outbox_shadow.bad);
 CREATE TABLE regress_outbox_shadow.message (id int);
 SET search_path = regress_outbox_shadow, pg_catalog;
-SELECT public.error_of('SELECT ''a''::text = ''b''::text');
+SELECT regress.error_of('SELECT ''a''::text = ''b''::text');
 SELECT outbox.stage('invoice.paid', dedupe_key => 'q') IS NOT DISTINCT FROM outbox.stage('invoice.paid', dedupe_key => 'q') AS same;
 RESET search_path;
 RESET ROLE;
@@ -301,7 +288,7 @@ DROP ROLE regress_outbox_producer;
 
 -- Dropped and created again in one session, nothing is left over.
 DROP EXTENSION outbox;
-SELECT public.error_of('SELECT outbox.stage(''a'')');
+SELECT regress.error_of('SELECT outbox.stage(''a'')');
 CREATE EXTENSION outbox;
 SELECT outbox.create_handler('again', '{*}') IS NOT NULL AS created;
 SELECT outbox.stage('a', dedupe_key => 'd') = outbox.stage('a', dedupe_key => 'd') AS same;
@@ -309,5 +296,5 @@ SELECT count(*) FROM outbox.delivery;
 SELECT outbox.drop_handler('again');
 
 DROP TABLE public.business, public.audit;
-DROP FUNCTION public.announce(), public.audit(), public.error_of(text);
-TRUNCATE outbox.message, outbox.delivery;
+DROP FUNCTION public.announce(), public.audit();
+CALL regress.empty();

@@ -1,23 +1,8 @@
 -- The operators' functions and the views they look at.
 -- Ids and times vary, so messages go by name here and times by comparison.
 SET client_min_messages = warning;
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
-DELETE FROM outbox.handler WHERE id <> 0;
+CALL regress.start_anew();
 \set SHOW_CONTEXT never
--- SQLSTATE, message, detail and hint, without the place in our source.
-CREATE FUNCTION pg_temp.error_of(command text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	message text;
-	detail text;
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-	RETURN format('%s: %s | %s', SQLSTATE, regexp_replace(message || coalesce(nullif(' (' || detail || ')', ' ()'), ''),
-		'[0-9a-f]{8}-[0-9a-f-]{27}', '<id>', 'g'), hint);
-END $$;
 CREATE TEMP TABLE named (name text PRIMARY KEY, id uuid NOT NULL);
 CREATE FUNCTION pg_temp.id(name text) RETURNS uuid STABLE LANGUAGE sql AS $$ SELECT n.id FROM named n WHERE n.name = $1 $$;
 CREATE VIEW pg_temp.state AS
@@ -53,25 +38,25 @@ SELECT handler, topic, code, http_status, error, attempts, died_at >= staged_at 
 SELECT handler, kind, paused, pending, due, scheduled, retrying, leased, dead, cancelled, oldest_due_age >= '0' AS aged FROM outbox.backlog ORDER BY handler COLLATE "C";
 
 -- requeue: dead ones only, receipts stay, and only within the tenant.
-SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, tenant => %L)', pg_temp.id('a'), 'bolt'));
+SELECT regress.error_of(format('SELECT outbox.requeue(%L, tenant => %L)', pg_temp.id('a'), 'bolt'));
 SELECT outbox.requeue(pg_temp.id('a'), 'books');
 SELECT outbox.requeue(pg_temp.id('a'));
 SELECT outbox.requeue(pg_temp.id('a'));
 SELECT outbox.requeue(pg_temp.id('b'));
 SELECT outbox.requeue(pg_temp.id('c'), 'books', 'bolt');
 SELECT * FROM pg_temp.state;
-SELECT pg_temp.error_of($$SELECT outbox.requeue(NULL)$$);
-SELECT pg_temp.error_of($$SELECT outbox.requeue('00000000-0000-7000-8000-000000000000')$$);
-SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('a'), 'nobody'));
-SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('c'), 'mail'));
+SELECT regress.error_of($$SELECT outbox.requeue(NULL)$$);
+SELECT regress.error_of($$SELECT outbox.requeue('00000000-0000-7000-8000-000000000000')$$);
+SELECT regress.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('a'), 'nobody'));
+SELECT regress.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('c'), 'mail'));
 
 -- cancel, and back again.
 SELECT outbox.cancel(pg_temp.id('b'), 'wrong amount', 'mail');
 SELECT outbox.cancel(pg_temp.id('b'), 'wrong amount', tenant => 'acme');
 SELECT outbox.cancel(pg_temp.id('b'));
 SELECT * FROM pg_temp.state WHERE name = 'b';
-SELECT pg_temp.error_of(format('SELECT outbox.cancel(%L, tenant => %L)', pg_temp.id('b'), 'bolt'));
-SELECT pg_temp.error_of(format('SELECT outbox.cancel(%L, handler => %L)', pg_temp.id('b'), 'keys'));
+SELECT regress.error_of(format('SELECT outbox.cancel(%L, tenant => %L)', pg_temp.id('b'), 'bolt'));
+SELECT regress.error_of(format('SELECT outbox.cancel(%L, handler => %L)', pg_temp.id('b'), 'keys'));
 SELECT outbox.requeue(pg_temp.id('b'));
 SELECT * FROM pg_temp.state WHERE name = 'b';
 
@@ -103,12 +88,12 @@ SELECT * FROM pg_temp.state WHERE settled;
 SELECT outbox.requeue_where(tenant => 'acme', max_rows => 1) AS oldest_first;
 SELECT outbox.requeue_where(tenant => 'acme') AS rest;
 SELECT * FROM pg_temp.state;
-SELECT pg_temp.error_of('SELECT outbox.requeue_where()');
-SELECT pg_temp.error_of('SELECT outbox.requeue_where(dry_run => true, max_rows => 5)');
-SELECT pg_temp.error_of($$SELECT outbox.requeue_where(handler => 'nobody')$$);
-SELECT pg_temp.error_of($$SELECT outbox.requeue_where(topic => 'Op..x')$$);
-SELECT pg_temp.error_of($$SELECT outbox.requeue_where(since => 'today', until => 'yesterday')$$);
-SELECT pg_temp.error_of($$SELECT outbox.requeue_where(tenant => 'acme', max_rows => 0)$$);
+SELECT regress.error_of('SELECT outbox.requeue_where()');
+SELECT regress.error_of('SELECT outbox.requeue_where(dry_run => true, max_rows => 5)');
+SELECT regress.error_of($$SELECT outbox.requeue_where(handler => 'nobody')$$);
+SELECT regress.error_of($$SELECT outbox.requeue_where(topic => 'Op..x')$$);
+SELECT regress.error_of($$SELECT outbox.requeue_where(since => 'today', until => 'yesterday')$$);
+SELECT regress.error_of($$SELECT outbox.requeue_where(tenant => 'acme', max_rows => 0)$$);
 
 -- replay: what was delivered, and with backfill what a handler never had.
 SELECT outbox.replay('books', now() - interval '1 hour', dry_run => true);
@@ -124,17 +109,17 @@ SELECT outbox.replay('late', '-infinity', tenant => 'bolt', backfill => true);
 SELECT outbox.replay('late', '-infinity', backfill => true);
 SELECT outbox.replay('late', '-infinity', backfill => true);
 SELECT * FROM pg_temp.state WHERE handler = 'late';
-SELECT pg_temp.error_of($$SELECT outbox.replay('books', NULL)$$);
-SELECT pg_temp.error_of($$SELECT outbox.replay('nobody', 'today')$$);
-SELECT pg_temp.error_of($$SELECT outbox.replay('(unrouted)', 'today')$$);
+SELECT regress.error_of($$SELECT outbox.replay('books', NULL)$$);
+SELECT regress.error_of($$SELECT outbox.replay('nobody', 'today')$$);
+SELECT regress.error_of($$SELECT outbox.replay('(unrouted)', 'today')$$);
 
 -- cancel_where.
 SELECT outbox.cancel_where(tenant => 'acme', reason => 'customer left', dry_run => true);
 SELECT outbox.cancel_where(tenant => 'acme', handler => 'books', reason => 'customer left');
 SELECT outbox.cancel_where(topic => 'op.*', until => 'infinity', max_rows => 1);
 SELECT * FROM pg_temp.state WHERE state = 'cancelled';
-SELECT pg_temp.error_of('SELECT outbox.cancel_where()');
-SELECT pg_temp.error_of($$SELECT outbox.cancel_where(handler => 'nobody')$$);
+SELECT regress.error_of('SELECT outbox.cancel_where()');
+SELECT regress.error_of($$SELECT outbox.cancel_where(handler => 'nobody')$$);
 
 -- A dead delivery that holds up its key is cancelled, any other dead one is not.
 INSERT INTO named SELECT 'k1', outbox.stage('keyed.x', key => 'one');
@@ -148,9 +133,9 @@ SELECT * FROM pg_temp.state WHERE name IN ('c', 'k1', 'k2');
 -- Handlers that are gone.
 UPDATE outbox.handler SET dropped_at = now() WHERE name = 'mail';
 CALL pg_temp.settle('a', 'mail', 4, '500');
-SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('a'), 'mail'));
+SELECT regress.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('a'), 'mail'));
 SELECT outbox.requeue_where(since => '-infinity', code => '500', dry_run => true);
-SELECT pg_temp.error_of($$SELECT outbox.requeue_where(handler => 'mail')$$);
+SELECT regress.error_of($$SELECT outbox.requeue_where(handler => 'mail')$$);
 
 -- Messages that nobody took.
 SET outbox.unrouted = dead;
@@ -159,7 +144,7 @@ INSERT INTO named SELECT 'u2', outbox.stage('lost.two');
 RESET outbox.unrouted;
 SELECT * FROM pg_temp.state WHERE name LIKE 'u%';
 SELECT handler, dead FROM outbox.backlog WHERE dead > 0 ORDER BY handler COLLATE "C";
-SELECT pg_temp.error_of(format('SELECT outbox.requeue(%L)', pg_temp.id('u1')));
+SELECT regress.error_of(format('SELECT outbox.requeue(%L)', pg_temp.id('u1')));
 SELECT outbox.requeue_where(handler => '(unrouted)', dry_run => true);
 SELECT pg_temp.new_handler('found', '{lost.*}');
 SELECT outbox.requeue(pg_temp.id('u1'));
@@ -194,11 +179,11 @@ ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER handler_changed;
 SELECT * FROM outbox.erase_tenant('acme');
 SELECT * FROM outbox.erase_tenant('acme');
 SELECT name FROM pg_temp.state GROUP BY name ORDER BY name;
-SELECT pg_temp.error_of($$SELECT outbox.erase_tenant('')$$);
-SELECT pg_temp.error_of('SELECT outbox.erase_tenant(NULL)');
+SELECT regress.error_of($$SELECT outbox.erase_tenant('')$$);
+SELECT regress.error_of('SELECT outbox.erase_tenant(NULL)');
 
 -- prune.
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+CALL regress.empty();
 TRUNCATE named;
 INSERT INTO named SELECT 'p' || n, outbox.stage('op.order.gone', jsonb_build_object('n', n)) FROM generate_series(1, 6) AS n;
 CALL pg_temp.settle('p1', 'books', 3, NULL);
@@ -223,7 +208,7 @@ SELECT name, handler, state FROM pg_temp.state;
 SET outbox.dead_retention = 0;
 SELECT * FROM outbox.prune();
 SELECT name, handler, state FROM pg_temp.state;
-SELECT pg_temp.error_of('SELECT outbox.prune(0)');
+SELECT regress.error_of('SELECT outbox.prune(0)');
 -- A message without a delivery goes by the retention of delivered ones.
 SELECT outbox.stage('nobody.cares') IS NOT NULL AS staged;
 SET outbox.delivered_retention = '1 h';
@@ -247,7 +232,7 @@ FROM outbox.installation i, pg_control_system() c, pg_database d WHERE d.datname
 
 -- health.
 DELETE FROM outbox.handler WHERE url IS NOT NULL;
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+CALL regress.empty();
 INSERT INTO outbox.handler (name, topics) VALUES ('pulled', '{pull.*}');
 SELECT status, reasons, due, oldest_due_age, scheduled, retrying, leased, dead, newly_dead, paused_handlers, failing_handlers FROM outbox.health();
 SELECT count(outbox.stage('pull.x')) FROM generate_series(1, 3);
@@ -256,14 +241,14 @@ UPDATE outbox.delivery SET due_at = due_at - interval '5 min';
 SELECT status, reasons[1] ~ '^oldest due delivery has waited for 30[0-9] s$' AS waited FROM outbox.health();
 SELECT status FROM outbox.health('1 s', '1 min');
 SELECT status FROM outbox.health('1 h', '2 h');
-SELECT pg_temp.error_of($$SELECT outbox.health('2 h', '1 h')$$);
+SELECT regress.error_of($$SELECT outbox.health('2 h', '1 h')$$);
 INSERT INTO outbox.handler_status (handler_id, paused_at, breaker) SELECT id, now(), 'open' FROM outbox.handler WHERE name = 'pulled';
 UPDATE outbox.delivery SET state = 4, settled_at = now() WHERE message_id = (SELECT id FROM outbox.message ORDER BY id LIMIT 1);
 SELECT status, reasons, due, oldest_due_age, dead, newly_dead, paused_handlers, failing_handlers FROM outbox.health();
 DELETE FROM outbox.handler_status;
 
 -- drain.
-SELECT pg_temp.error_of($$CALL outbox.drain()$$);
+SELECT regress.error_of($$CALL outbox.drain()$$);
 BEGIN;
 CALL outbox.drain('pulled', '1 ms');
 ROLLBACK;
@@ -276,5 +261,4 @@ UPDATE outbox.delivery SET due_at = now() + interval '1 day' WHERE state = 0;
 CALL outbox.drain('pulled', '1 ms');
 CALL outbox.drain();
 
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
-DELETE FROM outbox.handler WHERE id <> 0;
+CALL regress.start_anew();

@@ -1,20 +1,9 @@
 -- on_settle: which functions a handler can have, and with whose rights they
 -- would run.  What they do is tested with a dispatcher.
 SET client_min_messages = warning;
-CREATE FUNCTION pg_temp.error_of(command text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	message text;
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-	RETURN concat_ws(' | ', SQLSTATE || ': ' || replace(message, (SELECT rolname FROM pg_roles WHERE oid = 10), '<superuser>'), hint);
-END $$;
 CREATE FUNCTION pg_temp.try(hook text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-	RETURN pg_temp.error_of(format('SELECT outbox.create_handler(''tried'', ''{t}'', ''http://127.0.0.1:9/'', on_settle => %L)', hook));
+	RETURN regress.error_of(format('SELECT outbox.create_handler(''tried'', ''{t}'', ''http://127.0.0.1:9/'', on_settle => %L)', hook));
 END $$;
 
 CREATE ROLE regress_outbox_maker;
@@ -45,14 +34,14 @@ SELECT h, pg_temp.try(h) FROM unnest(ARRAY['hooks.no_argument()', 'hooks.other_a
 	'hooks.two_arguments(outbox.settlement, int)', 'hooks.a_set(outbox.settlement)', 'hooks.any_row(record)',
 	'hooks.a_procedure(outbox.settlement)', 'hooks.an_aggregate(outbox.settlement)', 'hooks.not_mine(outbox.settlement)', 'hooks.nowhere(outbox.settlement)']) h;
 SELECT pg_temp.try('hooks.good(outbox.settlement)');
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.no_argument()'')');
-SELECT pg_temp.error_of('SELECT outbox.create_handler(''pulled'', ''{t}'', on_settle => ''hooks.good(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.no_argument()'')');
+SELECT regress.error_of('SELECT outbox.create_handler(''pulled'', ''{t}'', on_settle => ''hooks.good(outbox.settlement)'')');
 RESET ROLE;
 SELECT name, creator, on_settle FROM outbox.handlers;
 -- A superuser who sets it for somebody else: the creator needs EXECUTE.
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.not_mine(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.not_mine(outbox.settlement)'')');
 GRANT EXECUTE ON FUNCTION hooks.not_mine TO regress_outbox_maker;
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.not_mine(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.not_mine(outbox.settlement)'')');
 SELECT outbox.drop_handler('tried');
 
 -- A superuser's own handler: the function runs as its owner, who must not be one.
@@ -60,10 +49,10 @@ SELECT pg_temp.try('hooks.good(outbox.settlement)');
 ALTER FUNCTION hooks.good OWNER TO regress_outbox_owner;
 SELECT pg_temp.try('hooks.good(outbox.settlement)');
 REVOKE EXECUTE ON FUNCTION hooks.good FROM PUBLIC, regress_outbox_owner;
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
 -- A creator that is gone.
 UPDATE outbox.handler SET creator = 'regress_outbox_nobody', creator_oid = 1 WHERE name = 'tried';
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
 
 -- Rows of hand-overs and the type: who may what.
 SELECT has_table_privilege('regress_outbox_maker', 'outbox.on_settle_queue', 'SELECT, INSERT, UPDATE, DELETE') AS hook_table,
@@ -80,7 +69,7 @@ SELECT finding, severity FROM outbox.verify() WHERE severity = 'error';
 SELECT regexp_replace(r, '\d+', 'N') AS reason FROM outbox.health(), unnest(reasons) r WHERE r ~ 'on_settle';
 SELECT handler, leased, due FROM outbox.backlog WHERE handler = 'tried';
 
-TRUNCATE outbox.on_settle_queue, outbox.message, outbox.delivery;
+CALL regress.empty();
 SELECT outbox.drop_handler('tried');
 DROP SCHEMA hooks CASCADE;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_maker;

@@ -1,20 +1,7 @@
 -- Handlers: create, alter, drop, pause, resume, and every option's limits.
 SET client_min_messages = warning;
-TRUNCATE outbox.message, outbox.delivery;
-DELETE FROM outbox.handler WHERE id <> 0;
+CALL regress.start_anew();
 \set SHOW_CONTEXT never
--- SQLSTATE, message and hint of what a command raises.
-CREATE FUNCTION pg_temp.error_of(command text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	message text;
-	hint text;
-BEGIN
-	EXECUTE command;
-	RETURN 'no error';
-EXCEPTION WHEN OTHERS THEN
-	GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
-	RETURN format('%s: %s | %s', SQLSTATE, replace(message, format('"%s"', session_user), '"<superuser>"'), hint);
-END $$;
 -- What becomes of create_handler() with these options, undone again.
 CREATE FUNCTION pg_temp.try(options text, url text DEFAULT 'https://example.com/') RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
@@ -22,7 +9,7 @@ BEGIN
 	PERFORM outbox.drop_handler('tried');
 	RETURN 'accepted';
 EXCEPTION WHEN OTHERS THEN
-	RETURN pg_temp.error_of(format('SELECT outbox.create_handler(''tried'', ''{t}'', %L, %s)', url, options));
+	RETURN regress.error_of(format('SELECT outbox.create_handler(''tried'', ''{t}'', %L, %s)', url, options));
 END $$;
 
 -- Defaults, and what the view shows.
@@ -53,28 +40,28 @@ SELECT count(*) FROM outbox.handlers h WHERE h::text ~ 'token|whsec';
 
 -- Names.
 SELECT outbox.create_handler(n, '{t}') IS NOT NULL AS created FROM unnest(ARRAY['with "quotes" and ''more''', 'Größe 大', 'CAPITALS', 'capitals', ' ', repeat('n', 63)]) n;
-SELECT pg_temp.error_of(format('SELECT outbox.create_handler(%L, ''{t}'')', n))
+SELECT regress.error_of(format('SELECT outbox.create_handler(%L, ''{t}'')', n))
 FROM unnest(ARRAY[NULL, '', repeat('n', 64), repeat('é', 32), E'line\nfeed', E'\x7f', 'plain', '(unrouted)']) n;
 SELECT outbox.drop_handler(name) FROM outbox.handlers WHERE topics = '{t}';
 
 -- Topics.
-SELECT t, pg_temp.error_of(format('SELECT outbox.create_handler(''x'', %L)', t))
+SELECT t, regress.error_of(format('SELECT outbox.create_handler(''x'', %L)', t))
 FROM unnest(ARRAY[NULL, '{}', '{NULL}', '{{a},{b}}', '{""}', '{Invoice.paid}', '{invoice..paid}', '{.a}', '{a.}', '{a.*.b}', '{a*}', '{*.a}',
 	'{**}', '{.*}', '{"a b"}', '{a/b}', '{é}']) t;
-SELECT pg_temp.error_of(format('SELECT outbox.create_handler(''x'', ARRAY[%L])', repeat('a', 256)));
-SELECT pg_temp.error_of('SELECT outbox.create_handler(''x'', array_fill(''a''::text, ARRAY[1001]))');
+SELECT regress.error_of(format('SELECT outbox.create_handler(''x'', ARRAY[%L])', repeat('a', 256)));
+SELECT regress.error_of('SELECT outbox.create_handler(''x'', array_fill(''a''::text, ARRAY[1001]))');
 SELECT outbox.create_handler('x', ARRAY[repeat('a', 255), '*', 'a-b_c.0.*', 'a', 'a']) IS NOT NULL AS created;
 SELECT outbox.drop_handler('x');
 
 -- URLs.
-SELECT u, pg_temp.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %L)', u))
+SELECT u, regress.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %L)', u))
 FROM unnest(ARRAY['', 'example.com', 'ftp://example.com/', 'file:///etc/passwd', 'javascript:alert(1)', 'https:example.com', 'http://', 'https:///path', 'http://?a',
 	'https://user:password@example.com/', 'https://user@example.com/', 'http://a b/', E'http://a/\r\nx-evil: 1', E'http://a/\t', 'http://a/ä', 'http://exämple.com/',
 	'http://a/#fragment', 'http://a\b/', 'http://a/%zz', 'http://a/%4', 'http://a:0/', 'http://a:65536/', 'http://a:/', 'http://a:8o/', 'http://:80/',
 	'http://[::1/', 'http://[::g]/', 'http://[::1]x/', 'http://[]/', 'http://::1/', 'http://a..b/', 'http://-a/', 'http://a_b-/', 'http://2130706433/', 'http://0x7f.1/',
 	'http://127.1/', 'http://999.1.1.1/', 'http://a,b/']) u;
-SELECT pg_temp.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %L)', 'http://' || repeat('a.', 127) || '/'));
-SELECT pg_temp.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %L)', 'http://a/' || repeat('p', 2040)));
+SELECT regress.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %L)', 'http://' || repeat('a.', 127) || '/'));
+SELECT regress.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %L)', 'http://a/' || repeat('p', 2040)));
 SELECT u, outbox.create_handler(u, '{t}', u) IS NOT NULL AS created
 FROM unnest(ARRAY['http://a', 'HTTPS://Example.COM/', 'http://127.0.0.1:8080/a/b?c=d&e=%2F', 'http://[::1]:65535/', 'https://[2001:db8::1]', 'http://my_service.local./',
 	'http://a/@b:c', 'https://xn--bcher-kva.example/?q=1@2', 'http://1.example/']) u;
@@ -105,7 +92,7 @@ SELECT pg_temp.try(format('headers => %L', jsonb_build_object('x', repeat('v', 4
 SELECT pg_temp.try(format('headers => %L', jsonb_build_object('x', repeat('v', 4096), 'y', repeat('v', 4096))));
 SELECT pg_temp.try(format('headers => %L', jsonb_build_object(repeat('x', 129), 'v')));
 -- Options that need a URL.
-SELECT o, pg_temp.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %s)', o)) FROM unnest(ARRAY['timeout => ''1 s''', 'concurrency => 1', 'headers => ''{"a": "b"}''',
+SELECT o, regress.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %s)', o)) FROM unnest(ARRAY['timeout => ''1 s''', 'concurrency => 1', 'headers => ''{"a": "b"}''',
 	'secret => ''whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw''', 'authorization => ''x''', 'on_settle => ''public.settled(outbox.settlement)''']) o;
 SELECT outbox.create_handler('x', '{t}', max_attempts => 2, backoff => '{1s}', jitter => 0.1, ordered => true, on_dead => 'block') IS NOT NULL AS created;
 SELECT outbox.drop_handler('x');
@@ -127,7 +114,7 @@ SELECT kind, secret ~ '^whsec_[A-Za-z0-9+/]{43}=$' AS generated FROM outbox.hand
 SELECT outbox.alter_handler('full', new_name => 'renamed', topics => '{c.*}', url => 'http://127.0.0.1:9/other', on_dead => 'block');
 SELECT name, topics, url, ordered, on_dead FROM outbox.handlers WHERE name = 'renamed';
 SELECT outbox.alter_handler('renamed');
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY[
+SELECT regress.error_of(c) FROM unnest(ARRAY[
 	'SELECT outbox.alter_handler(''full'', timeout => ''1 s'')', 'SELECT outbox.alter_handler(NULL)', 'SELECT outbox.alter_handler(''(unrouted)'', max_attempts => 2)',
 	'SELECT outbox.alter_handler(''renamed'', new_name => ''plain'')', 'SELECT outbox.alter_handler(''renamed'', new_name => '''')', 'SELECT outbox.alter_handler(''renamed'', topics => ''{}'')',
 	'SELECT outbox.alter_handler(''renamed'', url => ''x'')', 'SELECT outbox.alter_handler(''renamed'', concurrency => 0)', 'SELECT outbox.alter_handler(''renamed'', backoff_base => ''1 day'')',
@@ -147,7 +134,7 @@ UPDATE outbox.handler_status SET breaker = 'open', breaker_reason = 'timeout', b
 SELECT outbox.resume_handler('plain');
 SELECT paused_at, paused_by, paused_reason, breaker, breaker_reason, breaker_until, failing_since FROM outbox.handlers WHERE name = 'plain';
 SELECT outbox.resume_handler('plain');
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.pause_handler(''nobody'')', 'SELECT outbox.pause_handler(NULL)', 'SELECT outbox.resume_handler(''nobody'')', 'SELECT outbox.pause_handler(''(unrouted)'')']) c;
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.pause_handler(''nobody'')', 'SELECT outbox.pause_handler(NULL)', 'SELECT outbox.resume_handler(''nobody'')', 'SELECT outbox.pause_handler(''(unrouted)'')']) c;
 
 -- Drop: outstanding deliveries are cancelled, receipts stay, the name is free, the id is not used again.
 SELECT outbox.create_handler('dropped', '{drop.*}', max_attempts => 2) AS old_id \gset
@@ -164,7 +151,7 @@ SELECT count(*) FROM outbox.handlers WHERE name = 'dropped';
 SELECT outbox.create_handler('dropped', '{drop.*}') > :old_id AS new_id;
 SELECT count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.id = d.handler_id WHERE h.name = 'dropped';
 SELECT outbox.drop_handler('dropped');
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.drop_handler(''dropped'')', 'SELECT outbox.drop_handler(''nobody'')', 'SELECT outbox.drop_handler(''(unrouted)'')']) c;
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.drop_handler(''dropped'')', 'SELECT outbox.drop_handler(''nobody'')', 'SELECT outbox.drop_handler(''(unrouted)'')']) c;
 -- More than one batch, and what a transaction stages that has not seen the drop.
 SELECT outbox.create_handler('big', '{big}') AS big_id \gset
 SELECT count(*) FROM outbox.stage_many('big', array_fill('1'::jsonb, ARRAY[25000]));
@@ -183,28 +170,28 @@ REVOKE EXECUTE ON FUNCTION public.forbidden FROM PUBLIC;
 SET ROLE regress_outbox_admin;
 SELECT outbox.create_handler('mine', '{m}', 'https://example.com/', on_settle => 'public.settled(outbox.settlement)') IS NOT NULL AS created;
 SELECT pg_temp.try(o) FROM unnest(ARRAY['unix_socket => ''/a''', 'tls_ca_file => ''/a''', 'tls_certificate_file => ''/a''', 'tls_key_file => ''/a''', 'on_settle => ''public.forbidden(outbox.settlement)''']) o;
-SELECT pg_temp.error_of(c) FROM unnest(ARRAY['SELECT outbox.alter_handler(''mine'', reset => ''{tls_ca_file}'')', 'SELECT outbox.alter_handler(''renamed'', on_settle => ''public.settled(outbox.settlement)'')',
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.alter_handler(''mine'', reset => ''{tls_ca_file}'')', 'SELECT outbox.alter_handler(''renamed'', on_settle => ''public.settled(outbox.settlement)'')',
 	'SELECT outbox.alter_handler(''renamed'', reset => ''{on_settle}'')',
 	'SELECT outbox._create_handler(''postgres'', ''{name}'', ''{x}'')', 'SELECT * FROM outbox.handler', 'SELECT * FROM outbox.handlers', 'SELECT * FROM outbox.handler_secret', 'SELECT outbox.resume_handler(''mine'')']) c;
 SELECT outbox.alter_handler('mine', reset => '{on_settle}');
 SELECT outbox.alter_handler('mine', on_settle => 'public.settled(outbox.settlement)');
 SELECT outbox.pause_handler('mine');
 SET ROLE regress_outbox_other;
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''mine'', on_settle => ''public.settled(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''mine'', on_settle => ''public.settled(outbox.settlement)'')');
 SELECT outbox.alter_handler('mine', timeout => '1 s');
 -- Credentials go nowhere else at the word of somebody who need not know them.
 SET ROLE regress_outbox_admin;
 SELECT outbox.alter_handler('mine', "authorization" => 'Bearer x', url => 'https://example.com/a');
 SELECT outbox.alter_handler('mine', url => 'https://example.com/b');
 SET ROLE regress_outbox_other;
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''mine'', url => ''https://example.org/'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''mine'', url => ''https://example.org/'')');
 SELECT outbox.alter_handler('mine', url => 'https://example.org/', "authorization" => 'Bearer y');
 SELECT outbox.alter_handler('mine', url => 'https://example.net/', reset => '{authorization}');
 SELECT outbox.alter_handler('mine', url => 'https://example.net/a');
 RESET ROLE;
 SELECT outbox.create_handler('socket', '{m}', 'http://localhost/', unix_socket => '/run/some.sock') IS NOT NULL AS created;
 SET ROLE regress_outbox_other;
-SELECT pg_temp.error_of('SELECT outbox.alter_handler(''socket'', url => ''http://localhost/other'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''socket'', url => ''http://localhost/other'')');
 RESET ROLE;
 SELECT outbox.alter_handler('socket', url => 'http://localhost/other');
 SELECT creator, on_settle, timeout, paused_by FROM outbox.handlers WHERE name = 'mine';
@@ -224,7 +211,7 @@ RESET search_path;
 SELECT on_settle FROM outbox.handlers WHERE name = 'elsewhere';
 -- Read-only transactions.
 BEGIN READ ONLY;
-SELECT pg_temp.error_of('SELECT outbox.pause_handler(''mine'')');
+SELECT regress.error_of('SELECT outbox.pause_handler(''mine'')');
 COMMIT;
 
 DROP SCHEMA "Hook s" CASCADE;
@@ -232,4 +219,4 @@ DROP FUNCTION public.create_for_me(), public.settled(outbox.settlement), public.
 SELECT outbox.drop_handler(name) FROM outbox.handlers;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_admin, regress_outbox_other;
 DROP ROLE regress_outbox_admin, regress_outbox_other, regress_outbox_hook;
-TRUNCATE outbox.message, outbox.delivery;
+CALL regress.empty();

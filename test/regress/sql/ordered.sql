@@ -1,7 +1,6 @@
 -- Ordered handlers as SQL sees them: which key is blocked, and by what.
 SET client_min_messages = warning;
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
-DELETE FROM outbox.handler WHERE id <> 0;
+CALL regress.start_anew();
 
 SELECT outbox.create_handler('skips', ARRAY['ord.*'], ordered => true) > 0 AS created;
 SELECT outbox.create_handler('blocks', ARRAY['ord.*'], ordered => true, on_dead => 'block') > 0 AS created;
