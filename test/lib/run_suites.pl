@@ -245,24 +245,26 @@ sub run_pg_regress
 	show_file("$dir/log/postmaster.log", 60);
 }
 
-# What both programs are told: a server of their own, with the library
-# preloaded but sending switched off, so that results do not depend on time.
+# What both programs are told: a server of their own, with this configuration
+# and the library preloaded or not.
 sub regress_options
 {
-	my ($dir, $preload) = @_;
+	my ($dir, $preload, @more) = @_;
 	make_path($dir);
 	my $config = "$dir/extra.conf";
 	open my $out, '>', $config or die "$config: $!\n";
 	print $out "max_prepared_transactions = 10\nlog_min_messages = warning\n";
-	print $out "shared_preload_libraries = 'outbox'\noutbox.enabled = off\n" if $preload;
+	print $out "shared_preload_libraries = 'outbox'\n" if $preload;
+	print $out map { "$_\n" } @more;
 	close $out;
 	return ("--bindir=$pg{bindir}", "--outputdir=$dir", "--temp-instance=$dir/instance",
 		"--temp-config=$config", '--no-locale', '--encoding=UTF8', '--load-extension=outbox');
 }
 
+# With preload it is what "make installcheck" does on a server that has outbox:
+# the first file, which makes what the others share, switches sending off.
 sub run_regress
 {
-	# The first one makes what the others share.
 	my @tests = ('setup', grep { $_ ne 'setup' } map { basename($_, '.sql') } @_);
 	foreach my $preload (1, 0)
 	{
@@ -279,7 +281,8 @@ sub run_isolation
 	my @tests = map { basename($_, '.spec') } @_;
 	my $dir = "$tmp/isolation";
 	run_pg_regress('isolation', $dir, "$pgxs_test/isolation/pg_isolation_regress",
-		regress_options($dir, 1), "--inputdir=$tree/test/isolation", '--dbname=outbox_isolation', @tests);
+		# Nothing is sent, so that results do not depend on time; setup.sql says so to regress.
+		regress_options($dir, 1, 'outbox.enabled = off'), "--inputdir=$tree/test/isolation", '--dbname=outbox_isolation', @tests);
 }
 
 # pgTAP files share one database and roll back what they do.

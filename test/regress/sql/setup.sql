@@ -40,6 +40,9 @@ DO $$
 BEGIN
 	PERFORM pg_reload_conf();
 	WHILE EXISTS (SELECT FROM outbox.dispatchers WHERE database = current_database() AND state IN ('starting', 'running')) LOOP
+		IF clock_timestamp() > now() + interval '3 minutes' THEN
+			RAISE 'the dispatcher goes on sending';
+		END IF;
 		PERFORM pg_sleep(0.01);
 	END LOOP;
 END $$;
