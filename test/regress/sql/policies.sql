@@ -58,10 +58,10 @@ SELECT outbox.rotate_secret('pushes', '48 hours') ~ '^whsec_' AS rotated;
 SELECT * FROM secrets();
 SELECT outbox.rotate_secret('pushes', '0') ~ '^whsec_' AS rotated_at_once;
 SELECT * FROM secrets();
-SELECT count(DISTINCT outbox._new_secret()) FROM generate_series(1, 100);
+SELECT count(DISTINCT outbox.rotate_secret('pushes', '0')) FROM generate_series(1, 100);
 
 -- Ed25519 stays Ed25519, and its receivers get the public key
-UPDATE outbox.handler_secret SET secret = outbox._new_secret('whsk');
+UPDATE outbox.handler_secret SET secret = 'whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==';
 SELECT outbox.rotate_secret('pushes') AS returned \gset
 SELECT outbox._public_key(secret) = :'returned' AS public_key FROM outbox.handler_secret WHERE expires_at IS NULL;
 SELECT * FROM secrets();
@@ -76,7 +76,6 @@ SELECT outbox._public_key('whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=');
 SELECT outbox._public_key('whsec_c2hvcnQ=');
 SELECT outbox._public_key('whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw');
 SELECT outbox._public_key('whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvw==');
-SELECT outbox._new_secret('rsa');
 \set VERBOSITY terse
 SELECT outbox._public_key('whsec_');
 SELECT outbox._public_key('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2La LaSw');
