@@ -185,7 +185,8 @@ load_form(const RowReader *r, OutboxHandler *handler)
 	char	   *format = get_text(r, COL_FORMAT);
 
 	memset(&options, 0, sizeof(options));
-	if (!outbox_format_by_name(format, &options.format))
+	options.format = outbox_format_by_name(format);
+	if (options.format == NULL)
 		elog(ERROR, "unknown format \"%s\" of handler \"%s\"", format, handler->name);
 	options.handler = handler->name;
 	options.batch = handler->batch_size > 1;

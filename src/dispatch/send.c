@@ -175,6 +175,7 @@ make_request(OutboxLane *lane)
 
 	request->lane = lane;
 	request->handler = lane->handler;
+	request->written.context = requests_context;
 	while (delivery != NULL)
 	{
 		delivery->phase = OUTBOX_PHASE_SENT;
@@ -195,7 +196,6 @@ write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 	OutboxHandler *handler = request->handler;
 	HttpExchange *exchange = &request->exchange;
 	OutboxRequestItem *items = palloc(sizeof(OutboxRequestItem) * n);
-	MemoryContext oldcontext = MemoryContextSwitchTo(requests_context);
 
 	for (int i = 0; i < n; i++)
 	{
@@ -203,7 +203,6 @@ write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 		items[i].attempt = deliveries[i]->attempts + 1;
 	}
 	outbox_request_write(&request->written, handler->form, items, n, GetCurrentTimestamp());
-	MemoryContextSwitchTo(oldcontext);
 	pfree(items);
 
 	exchange->target = &handler->target;

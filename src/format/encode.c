@@ -158,7 +158,14 @@ outbox_append_header_value(StringInfo out, const char *text, size_t len, OutboxH
 	out->len -= (int) kept;
 	for (size_t i = kept; i < len && ascii; i++)
 		ascii = !IS_HIGHBIT_SET(text[i]);
-	if (!ascii)
-		text = outbox_to_utf8(text, len, &len);
-	append_encoded(out, text, len, kind);
+	if (ascii)
+		append_encoded(out, text, len, kind);
+	else
+	{
+		const char *utf8 = outbox_to_utf8(text, len, &len);
+
+		append_encoded(out, utf8, len, kind);
+		if (utf8 != text)
+			pfree((void *) utf8);
+	}
 }

@@ -46,7 +46,7 @@ extern void outbox_append_header_value(StringInfo out, const char *text, size_t 
  * done, else palloc'd.  In a database of another encoding than UTF-8 it must
  * run inside a transaction (or with client_encoding set to UTF8), and raises
  * for a character that UTF-8 does not have.  SQL_ASCII has no conversion:
- * its bytes go out as they are.
+ * its bytes are returned as they are.
  */
 extern const char *outbox_to_utf8(const char *text, size_t len, size_t *utf8_len);
 

@@ -11,26 +11,35 @@
 
 #include "mb/pg_wchar.h"
 
+#include "common/ascii.h"
 #include "format/encode.h"
 #include "format/own_headers.h"
 
 /*
  * Names that nobody sets: they frame the request or belong to one connection
- * (set by the transport), or say what only the outbox knows.  A name that
- * ends with a dash stands for all that begin with it.
+ * (set by the transport), say how the answer may be written, or say what only
+ * the outbox knows.  A name that ends with a dash stands for all that begin
+ * with it.
  */
 static const char *const reserved_names[] = {
-	"connection", "content-length", "expect", "host", "http2-settings", "idempotency-key",
-	"keep-alive", "outbox-", "proxy-", "te", "trailer", "transfer-encoding", "upgrade",
-	"webhook-"
+	"accept-encoding", "connection", "content-length", "expect", "host", "http2-settings",
+	"idempotency-key", "keep-alive", "outbox-", "proxy-", "te", "trailer", "transfer-encoding",
+	"upgrade", "webhook-"
 };
 
 /*
- * Names that only a handler's operator sets: credentials, what the body is,
- * and the attributes of a CloudEvent.
+ * Names that only a handler's operator sets, for what they say is not a
+ * producer's to say: credentials; what the body is, and what is wanted for an
+ * answer; the attributes of a CloudEvent; and, to the proxies and frameworks
+ * on the way, another method, URL, host or client than the request's own, or
+ * that a browser or a cache asks.
  */
 static const char *const operator_names[] = {
-	"authorization", "ce-", "content-encoding", "content-type", "cookie", "user-agent"
+	"accept", "authorization", "ce-", "cf-", "content-encoding", "content-type", "cookie",
+	"fastly-", "forwarded", "from", "if-", "origin", "range", "referer", "remote-", "sec-",
+	"true-client-", "user-agent", "via", "x-client-", "x-cluster-", "x-envoy-", "x-forwarded",
+	"x-forwarded-", "x-host", "x-http-", "x-method", "x-method-", "x-original-", "x-originating-",
+	"x-proxy-", "x-real-", "x-remote-", "x-requested-with", "x-rewrite-"
 };
 
 static bool
@@ -39,8 +48,8 @@ name_is(const char *name, size_t len, const char *reserved)
 	size_t		reserved_len = strlen(reserved);
 
 	if (reserved[reserved_len - 1] == '-')
-		return len >= reserved_len && pg_strncasecmp(name, reserved, reserved_len) == 0;
-	return len == reserved_len && pg_strncasecmp(name, reserved, len) == 0;
+		return len >= reserved_len && outbox_same_start(name, reserved, reserved_len);
+	return outbox_same_word(name, len, reserved);
 }
 
 static bool
@@ -62,10 +71,7 @@ is_name(const char *name, size_t len)
 		return false;
 	for (size_t i = 0; i < len; i++)
 	{
-		char		c = name[i];
-
-		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-			  (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL)))
+		if (!outbox_is_token_char(name[i]))
 			return false;
 	}
 	return true;
@@ -78,8 +84,9 @@ is_source(const char *name, size_t len)
 	return name_is(name, len, "ce-source");
 }
 
-bool
-outbox_header_is_allowed(const char *name, size_t len, OutboxHeaderAuthor author)
+/* True if the author may set a header of this name (len bytes, any case). */
+static bool
+header_is_allowed(const char *name, size_t len, OutboxHeaderAuthor author)
 {
 	if (!is_name(name, len) ||
 		is_among(name, len, reserved_names, lengthof(reserved_names)))
@@ -121,7 +128,7 @@ outbox_header_next(const Jsonb *headers, OutboxHeaderAuthor author,
 			continue;
 		if (JsonbIteratorNext(iterator, value, true) == WJB_VALUE &&
 			value->type == jbvString &&
-			outbox_header_is_allowed(name->val.string.val, name->val.string.len, author))
+			header_is_allowed(name->val.string.val, name->val.string.len, author))
 			return true;
 	}
 	return false;
@@ -133,7 +140,7 @@ outbox_append_own_header(StringInfo out, const char *name, size_t name_len,
 {
 	enlargeStringInfo(out, (int) (name_len + value_len + 4));
 	for (size_t i = 0; i < name_len; i++)
-		appendStringInfoCharMacro(out, pg_ascii_tolower((unsigned char) name[i]));
+		appendStringInfoCharMacro(out, outbox_lower(name[i]));
 	appendBinaryStringInfo(out, ": ", 2);
 	outbox_append_header_value(out, value, value_len, OUTBOX_VALUE_WRITTEN);
 	appendStringInfoCharMacro(out, '\0');
@@ -155,7 +162,7 @@ refuse_name(const JsonbValue *name, OutboxHeaderAuthor author, OutboxFault *faul
 							"Use the handler's option authorization, which is kept secret.",
 							"header \"%.*s\" is reserved", len, text);
 	if (author == OUTBOX_HEADERS_OF_MESSAGE &&
-		outbox_header_is_allowed(text, len, OUTBOX_HEADERS_OF_HANDLER))
+		header_is_allowed(text, len, OUTBOX_HEADERS_OF_HANDLER))
 		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 							"Set it on the handler.",
 							"header \"%.*s\" cannot be set by a message", len, text);
@@ -204,7 +211,7 @@ check_not_repeated(const JsonbValue *names, int nnames, OutboxFault *fault)
 	for (int i = 0; i < nnames - 1; i++)
 	{
 		if (names[i].val.string.len == last->val.string.len &&
-			pg_strncasecmp(names[i].val.string.val, last->val.string.val, last->val.string.len) == 0)
+			outbox_same_start(names[i].val.string.val, last->val.string.val, last->val.string.len))
 			return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 								"Header names do not depend on upper and lower case.",
 								"header \"%.*s\" is given twice",
@@ -244,7 +251,7 @@ outbox_check_headers(const Jsonb *headers, OutboxHeaderAuthor author, OutboxFaul
 		names[nheaders++] = name;
 		/* A handler's authorization could be sent, but would be there for all to read. */
 		if (name_is(name.val.string.val, name.val.string.len, "authorization") ||
-			!outbox_header_is_allowed(name.val.string.val, name.val.string.len, author))
+			!header_is_allowed(name.val.string.val, name.val.string.len, author))
 			return refuse_name(&name, author, fault);
 		if (!check_value(&name, &value, fault) || !check_not_repeated(names, nheaders, fault))
 			return false;

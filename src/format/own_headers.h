@@ -40,9 +40,6 @@ typedef enum OutboxHeaderAuthor
 extern bool outbox_check_headers(const Jsonb *headers, OutboxHeaderAuthor author,
 								 OutboxFault *fault);
 
-/* True if the author may set a header of this name (len bytes, any case). */
-extern bool outbox_header_is_allowed(const char *name, size_t len, OutboxHeaderAuthor author);
-
 /* The string value of a key of the object, or NULL; not terminated. */
 extern const char *outbox_header_get(const Jsonb *headers, const char *name, size_t *len);
 

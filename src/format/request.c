@@ -5,20 +5,19 @@
  *
  * Promises: see request.h.
  *
- * A request is written into one buffer: first the body, which the signature
- * needs, then the header lines, each ended by a NUL.  Lines are remembered
- * by their offset while the buffer may still move, and become pointers at
- * the end.
+ * How lines are written: see lines.h.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
 #include "common/hashfn.h"
+#include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
 
-#include "format/body.h"
+#include "common/ascii.h"
 #include "format/encode.h"
+#include "format/lines.h"
 #include "format/own_headers.h"
 #include "format/request.h"
 #include "format/trace.h"
@@ -35,52 +34,6 @@
 /* 1970-01-01 in the server's own count of seconds. */
 #define UNIX_EPOCH_OFFSET ((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400))
 
-static const struct
-{
-	const char *name;
-	OutboxFormat format;
-}			formats[] = {
-	{"raw", OUTBOX_FORMAT_RAW},
-	{"envelope", OUTBOX_FORMAT_ENVELOPE},
-	{"cloudevents", OUTBOX_FORMAT_CLOUDEVENTS},
-	{"cloudevents-binary", OUTBOX_FORMAT_CLOUDEVENTS_BINARY}
-};
-
-bool
-outbox_format_by_name(const char *name, OutboxFormat *format)
-{
-	for (int i = 0; i < (int) lengthof(formats); i++)
-	{
-		if (strcmp(formats[i].name, name) == 0)
-		{
-			*format = formats[i].format;
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Begin a line; what is appended next belongs to it.  name is a literal. */
-#define start_line(request, name) \
-	do { \
-		note_line(request); \
-		appendBinaryStringInfo(&(request)->buffer, name ": ", sizeof(name ": ") - 1); \
-	} while (0)
-
-#define end_line(request) appendStringInfoCharMacro(&(request)->buffer, '\0')
-
-static inline void
-note_line(OutboxRequest *request)
-{
-	if (request->nheaders >= request->max_headers)
-	{
-		request->max_headers *= 2;
-		request->headers = repalloc(request->headers,
-									request->max_headers * sizeof(const char *));
-	}
-	request->headers[request->nheaders++] = (const char *) (uintptr_t) request->buffer.len;
-}
-
 /* Now that the buffer has come to rest, turn offsets into pointers. */
 static void
 settle_lines(OutboxRequest *request)
@@ -96,38 +49,15 @@ begin(OutboxRequest *request)
 		outbox_request_free(request);
 	if (request->buffer.data == NULL)
 	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(request->context ? request->context : CurrentMemoryContext);
+
 		initStringInfo(&request->buffer);
 		request->max_headers = MAX_FIXED_HEADERS;
 		request->headers = palloc(request->max_headers * sizeof(const char *));
+		MemoryContextSwitchTo(oldcontext);
 	}
 	resetStringInfo(&request->buffer);
 	request->nheaders = 0;
-}
-
-/* A line whose value comes from data; none if there is no value. */
-#define data_line(request, name, text) \
-	do { \
-		if ((text) != NULL) \
-		{ \
-			start_line(request, name); \
-			outbox_append_header_value(&(request)->buffer, text, strlen(text), OUTBOX_VALUE_DATA); \
-			end_line(request); \
-		} \
-	} while (0)
-
-#define int_line(request, name, number) \
-	do { \
-		start_line(request, name); \
-		outbox_append_int(&(request)->buffer, number); \
-		end_line(request); \
-	} while (0)
-
-static void
-own_line(OutboxRequest *request, const char *name, size_t name_len,
-		 const char *value, size_t value_len)
-{
-	note_line(request);
-	outbox_append_own_header(&request->buffer, name, name_len, value, value_len);
 }
 
 /*
@@ -147,13 +77,12 @@ write_handler_headers(OutboxRequest *lines, const OutboxRequestOptions *options)
 		const char *text = name.val.string.val;
 		int			len = name.val.string.len;
 
-		if ((len == 12 && pg_strncasecmp(text, "content-type", len) == 0) ||
-			(len == 10 && pg_strncasecmp(text, "user-agent", len) == 0) ||
-			(len == 13 && pg_strncasecmp(text, "authorization", len) == 0 &&
-			 options->authorization != NULL) ||
-			(len == 9 && pg_strncasecmp(text, CE_SOURCE, len) == 0))
+		if (outbox_same_word(text, len, "content-type") ||
+			outbox_same_word(text, len, "user-agent") ||
+			outbox_same_word(text, len, CE_SOURCE) ||
+			(outbox_same_word(text, len, "authorization") && options->authorization != NULL))
 			continue;
-		own_line(lines, text, len, value.val.string.val, value.val.string.len);
+		outbox_own_line(lines, text, len, value.val.string.val, value.val.string.len);
 	}
 }
 
@@ -168,25 +97,17 @@ handler_header(const OutboxRequestOptions *options, const char *wanted)
 	while (outbox_header_next(options->headers, OUTBOX_HEADERS_OF_HANDLER,
 							  &iterator, &name, &value))
 	{
-		if (name.val.string.len == (int) strlen(wanted) &&
-			pg_strncasecmp(name.val.string.val, wanted, name.val.string.len) == 0)
+		if (outbox_same_word(name.val.string.val, name.val.string.len, wanted))
 			return pnstrdup(value.val.string.val, value.val.string.len);
 	}
 	return NULL;
-}
-
-static bool
-body_is_structured(OutboxFormat format, bool batch)
-{
-	return format == OUTBOX_FORMAT_CLOUDEVENTS ||
-		(format == OUTBOX_FORMAT_CLOUDEVENTS_BINARY && batch);
 }
 
 static void
 written_line(OutboxRequest *lines, const char *name, const char *value)
 {
 	if (value != NULL)
-		own_line(lines, name, strlen(name), value, strlen(value));
+		outbox_own_line(lines, name, strlen(name), value, strlen(value));
 }
 
 char *
@@ -203,12 +124,13 @@ outbox_event_source(const char *database)
 		unsigned char c = (unsigned char) utf8[i];
 
 		/* The unreserved characters of RFC 3986. */
-		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-			c == '-' || c == '.' || c == '_' || c == '~')
+		if (outbox_is_alnum((char) c) || c == '-' || c == '.' || c == '_' || c == '~')
 			appendStringInfoChar(&source, c);
 		else
 			appendStringInfo(&source, "%%%02X", c);
 	}
+	if (utf8 != database)
+		pfree((void *) utf8);
 	return source.data;
 }
 
@@ -217,9 +139,15 @@ outbox_request_form(const OutboxRequestOptions *options)
 {
 	OutboxRequestForm *form = palloc0(sizeof(OutboxRequestForm));
 	OutboxRequest lines = {0};
+	const OutboxFormat *format = options->format;
+	const char *content_type = options->batch ? format->batch_content_type : format->content_type;
 	const char *own;
 
-	form->format = options->format;
+	if (content_type == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("format %s cannot be sent in batches", format->name)));
+	form->format = format;
 	form->batch = options->batch;
 	own = handler_header(options, CE_SOURCE);
 	form->source = own ? own : pstrdup(options->source);
@@ -227,18 +155,13 @@ outbox_request_form(const OutboxRequestOptions *options)
 		form->signer = outbox_signer_create(options->nsecrets, options->secrets);
 
 	begin(&lines);
-	own = body_is_structured(form->format, form->batch) ? NULL :
-		handler_header(options, "content-type");
-	written_line(&lines, "content-type",
-				 own ? own : outbox_content_type(form->format, form->batch));
+	own = format->own_content_type ? handler_header(options, "content-type") : NULL;
+	written_line(&lines, "content-type", own ? own : content_type);
 	own = handler_header(options, "user-agent");
 	written_line(&lines, "user-agent", own ? own : options->user_agent);
 	data_line(&lines, "outbox-handler", options->handler);
-	if (form->format == OUTBOX_FORMAT_CLOUDEVENTS_BINARY && !form->batch)
-	{
-		written_line(&lines, "ce-specversion", "1.0");
-		written_line(&lines, CE_SOURCE, form->source);
-	}
+	if (format->write_form_lines != NULL)
+		format->write_form_lines(&lines, form);
 	written_line(&lines, "authorization", options->authorization);
 	write_handler_headers(&lines, options);
 	settle_lines(&lines);
@@ -248,8 +171,9 @@ outbox_request_form(const OutboxRequestOptions *options)
 	return form;
 }
 
-void
-outbox_batch_id(const OutboxRequestItem *items, int nitems, pg_uuid_t *id)
+/* The id that a batch goes by: the same for the same messages in the same order. */
+static void
+make_batch_id(const OutboxRequestItem *items, int nitems, pg_uuid_t *id)
 {
 	uint64		high = UINT64CONST(0x6f7574626f782d68);
 	uint64		low = UINT64CONST(0x6f7574626f782d6c);
@@ -315,31 +239,7 @@ write_webhook_headers(OutboxRequest *request, const OutboxRequestForm *form,
 			buffer->len = (int) (uintptr_t) request->headers[--request->nheaders];
 	}
 
-	start_line(request, "idempotency-key");
-	outbox_append_uuid(buffer, id);
-	end_line(request);
-}
-
-/* traceparent and tracestate; true if the first is there and sound. */
-static void
-write_trace(OutboxRequest *request, const OutboxRequestForm *form, const Jsonb *headers)
-{
-	bool		event = form->format == OUTBOX_FORMAT_CLOUDEVENTS_BINARY;
-	size_t		len;
-	const char *value = outbox_header_get(headers, "traceparent", &len);
-
-	if (value == NULL || !outbox_traceparent_is_valid(value, len))
-		return;
-	own_line(request, "traceparent", 11, value, len);
-	if (event)
-		own_line(request, "ce-traceparent", 14, value, len);
-
-	value = outbox_header_get(headers, "tracestate", &len);
-	if (value == NULL || !outbox_tracestate_is_valid(value, len))
-		return;
-	own_line(request, "tracestate", 10, value, len);
-	if (event)
-		own_line(request, "ce-tracestate", 13, value, len);
+	uuid_line(request, "idempotency-key", id);
 }
 
 /* True if the form already has a line of this name: the handler's word counts. */
@@ -348,10 +248,27 @@ form_has_line(const OutboxRequestForm *form, const char *name, size_t len)
 {
 	for (int i = 0; i < form->nheaders; i++)
 	{
-		if (pg_strncasecmp(form->headers[i], name, len) == 0 && form->headers[i][len] == ':')
+		if (outbox_same_start(form->headers[i], name, len) && form->headers[i][len] == ':')
 			return true;
 	}
 	return false;
+}
+
+/*
+ * The message's traceparent and tracestate, which belong together: neither of
+ * them if the handler has a word of its own in this.
+ */
+static void
+write_trace(OutboxRequest *request, const OutboxRequestForm *form, const Jsonb *headers)
+{
+	OutboxTrace trace;
+
+	if (!outbox_find_trace(headers, &trace) ||
+		form_has_line(form, "traceparent", 11) || form_has_line(form, "tracestate", 10))
+		return;
+	outbox_own_line(request, "traceparent", 11, trace.parent, trace.parent_len);
+	if (trace.state != NULL)
+		outbox_own_line(request, "tracestate", 10, trace.state, trace.state_len);
 }
 
 static void
@@ -368,29 +285,13 @@ write_own_headers(OutboxRequest *request, const OutboxRequestForm *form, const J
 		const char *text = name.val.string.val;
 		int			len = name.val.string.len;
 
-		if ((len == 11 && pg_strncasecmp(text, "traceparent", len) == 0) ||
-			(len == 10 && pg_strncasecmp(text, "tracestate", len) == 0) ||
+		if (outbox_same_word(text, len, "traceparent") ||
+			outbox_same_word(text, len, "tracestate") ||
 			form_has_line(form, text, len))
 			continue;
-		own_line(request, text, len, value.val.string.val, value.val.string.len);
+		outbox_own_line(request, text, len, value.val.string.val, value.val.string.len);
 		written++;
 	}
-}
-
-static void
-write_event_headers(OutboxRequest *request, const OutboxMessage *message)
-{
-	start_line(request, "ce-id");
-	outbox_append_uuid(&request->buffer, &message->id);
-	end_line(request);
-	data_line(request, "ce-type", message->topic);
-	start_line(request, "ce-time");
-	outbox_append_rfc3339(&request->buffer, message->staged_at);
-	end_line(request);
-	data_line(request, "ce-subject", message->key);
-	data_line(request, "ce-partitionkey", message->key);
-	data_line(request, "ce-tenant", message->tenant);
-	data_line(request, "ce-correlationid", message->correlation_id);
 }
 
 static void
@@ -404,8 +305,8 @@ write_message_headers(OutboxRequest *request, const OutboxRequestForm *form,
 	data_line(request, "outbox-tenant", message->tenant);
 	data_line(request, "outbox-key", message->key);
 	data_line(request, "outbox-correlation-id", message->correlation_id);
-	if (form->format == OUTBOX_FORMAT_CLOUDEVENTS_BINARY)
-		write_event_headers(request, message);
+	if (form->format->write_message_lines != NULL)
+		form->format->write_message_lines(request, message);
 	if (message->headers != NULL)
 	{
 		write_trace(request, form, message->headers);
@@ -456,6 +357,27 @@ keep_body(OutboxRequest *request, const char *text, size_t len)
 	end_line(request);
 }
 
+static void
+append_message(StringInfo out, const OutboxRequestForm *form, const OutboxMessage *message)
+{
+	if (form->format->append != NULL)
+		form->format->append(out, message, form->source);
+	else
+		appendBinaryStringInfo(out, message->payload, (int) message->payload_len);
+}
+
+static void
+append_array(StringInfo out, const OutboxRequestForm *form,
+			 const OutboxRequestItem *items, int nitems)
+{
+	for (int i = 0; i < nitems; i++)
+	{
+		appendStringInfoCharMacro(out, i == 0 ? '[' : ',');
+		append_message(out, form, items[i].message);
+	}
+	appendStringInfoCharMacro(out, ']');
+}
+
 /*
  * Write the body, or let it be the message's own bytes where those are the
  * body already.  request->body stays NULL while it lies in the buffer.
@@ -465,8 +387,7 @@ write_body(OutboxRequest *request, const OutboxRequestForm *form,
 		   const OutboxRequestItem *items, int nitems)
 {
 	const OutboxMessage *message = items[0].message;
-	bool		own_bytes = !form->batch && form->format != OUTBOX_FORMAT_ENVELOPE &&
-		form->format != OUTBOX_FORMAT_CLOUDEVENTS;
+	bool		own_bytes = !form->batch && form->format->append == NULL;
 	const char *text;
 	const char *utf8;
 	size_t		len;
@@ -479,12 +400,18 @@ write_body(OutboxRequest *request, const OutboxRequestForm *form,
 	}
 	else
 	{
-		outbox_append_body(&request->buffer, form, items, nitems);
+		if (form->batch)
+			append_array(&request->buffer, form, items, nitems);
+		else
+			append_message(&request->buffer, form, message);
 		text = request->buffer.data;
 		len = request->buffer.len;
 	}
 
 	utf8 = outbox_to_utf8(text, len, &len);
+	/* Of what a database without an encoding holds, only this is JSON to anybody else. */
+	if (GetDatabaseEncoding() == PG_SQL_ASCII)
+		(void) pg_verify_mbstr(PG_UTF8, utf8, (int) len, false);
 	if (own_bytes && utf8 == text)
 	{
 		request->body = text;
@@ -508,7 +435,7 @@ outbox_request_write(OutboxRequest *request, const OutboxRequestForm *form,
 	{
 		pg_uuid_t	id;
 
-		outbox_batch_id(items, nitems, &id);
+		make_batch_id(items, nitems, &id);
 		write_webhook_headers(request, form, &id, now);
 		write_batch_headers(request, items, nitems);
 	}
@@ -525,10 +452,13 @@ outbox_request_write(OutboxRequest *request, const OutboxRequestForm *form,
 void
 outbox_request_free(OutboxRequest *request)
 {
+	MemoryContext context = request->context;
+
 	if (request->buffer.data != NULL)
 	{
 		pfree(request->buffer.data);
 		pfree(request->headers);
 	}
 	memset(request, 0, sizeof(*request));
+	request->context = context;
 }

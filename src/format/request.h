@@ -18,25 +18,15 @@
 
 #include "lib/stringinfo.h"
 
+#include "format/format.h"
 #include "format/message.h"
 #include "format/signature.h"
-
-typedef enum OutboxFormat
-{
-	OUTBOX_FORMAT_RAW,			/* the body is the payload */
-	OUTBOX_FORMAT_ENVELOPE,		/* {"id","type","timestamp",...,"data"} */
-	OUTBOX_FORMAT_CLOUDEVENTS,	/* structured mode */
-	OUTBOX_FORMAT_CLOUDEVENTS_BINARY	/* attributes in ce- headers, the body is the payload */
-} OutboxFormat;
-
-/* The format of that name ("raw", "cloudevents-binary", ...).  False if there is none. */
-extern bool outbox_format_by_name(const char *name, OutboxFormat *format);
 
 /* What a handler says of its requests. */
 typedef struct OutboxRequestOptions
 {
 	const char *handler;		/* its name */
-	OutboxFormat format;
+	const OutboxFormat *format;
 	bool		batch;			/* batch_size > 1: the body is always an array */
 	const char *source;			/* where CloudEvents come from, see outbox_event_source() */
 	const char *user_agent;
@@ -52,7 +42,7 @@ typedef struct OutboxRequestOptions
  */
 typedef struct OutboxRequestForm
 {
-	OutboxFormat format;
+	const OutboxFormat *format;
 	bool		batch;
 	const char *source;
 	OutboxSigner *signer;		/* NULL: requests are not signed */
@@ -68,7 +58,10 @@ typedef struct OutboxRequestForm
  */
 extern char *outbox_event_source(const char *database);
 
-/* Copies what it needs.  Raises for a secret that is none. */
+/*
+ * Copies what it needs.  Raises for a secret that is none, and for batches of
+ * a format that has none.
+ */
 extern OutboxRequestForm *outbox_request_form(const OutboxRequestOptions *options);
 
 /* One message and the number of the attempt about to be made. */
@@ -82,6 +75,9 @@ typedef struct OutboxRequestItem
  * A request as the transport takes it.  Zero it before its first use; after
  * that it may be written again and again, reusing its memory.  body may
  * point into the message, which must stay as long as the request.
+ *
+ * What writing needs for a moment it takes from the current context, and
+ * frees; what an error leaves behind goes with that context.
  */
 typedef struct OutboxRequest
 {
@@ -89,6 +85,8 @@ typedef struct OutboxRequest
 	int			nheaders;
 	const char *body;
 	size_t		body_len;
+
+	MemoryContext context;		/* where its memory lies; NULL: where it is first written */
 
 	/* private */
 	StringInfoData buffer;		/* data is NULL before the first use */
@@ -104,8 +102,5 @@ extern void outbox_request_write(OutboxRequest *request, const OutboxRequestForm
 
 /* Give its memory back.  It may be written again. */
 extern void outbox_request_free(OutboxRequest *request);
-
-/* The id that a batch goes by: the same for the same messages in the same order. */
-extern void outbox_batch_id(const OutboxRequestItem *items, int nitems, pg_uuid_t *id);
 
 #endif							/* OUTBOX_REQUEST_H */

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "format/own_headers.h"
 #include "format/trace.h"
 
 #define TRACEPARENT_LEN 55
@@ -116,4 +117,16 @@ outbox_tracestate_is_valid(const char *value, size_t len)
 		pos = next;
 	}
 	return members > 0;
+}
+
+bool
+outbox_find_trace(const Jsonb *headers, OutboxTrace *trace)
+{
+	trace->parent = outbox_header_get(headers, "traceparent", &trace->parent_len);
+	if (trace->parent == NULL || !outbox_traceparent_is_valid(trace->parent, trace->parent_len))
+		return false;
+	trace->state = outbox_header_get(headers, "tracestate", &trace->state_len);
+	if (trace->state != NULL && !outbox_tracestate_is_valid(trace->state, trace->state_len))
+		trace->state = NULL;
+	return true;
 }

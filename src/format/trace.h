@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * trace.h
- *		W3C Trace Context: are these values fit to be sent on?
+ *		W3C Trace Context: what of it is fit to be sent on?
  *
- * Pure: allocates nothing, raises nothing.  The values come from producers;
- * bytes need not end with NUL.  Any process.
+ * Allocates nothing, raises nothing.  The values come from producers; bytes
+ * need not end with NUL.  Any process.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,6 +12,20 @@
 #define OUTBOX_TRACE_H
 
 #include "outbox.h"
+
+#include "utils/jsonb.h"
+
+/* The trace context that a message's headers carry; points into them. */
+typedef struct OutboxTrace
+{
+	const char *parent;
+	size_t		parent_len;
+	const char *state;			/* NULL: none, or none that is sound */
+	size_t		state_len;
+} OutboxTrace;
+
+/* False if there is no sound traceparent among the headers, which may be NULL. */
+extern bool outbox_find_trace(const Jsonb *headers, OutboxTrace *trace);
 
 extern bool outbox_traceparent_is_valid(const char *value, size_t len);
 

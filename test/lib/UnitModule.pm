@@ -36,6 +36,8 @@ CREATE FUNCTION unit.request(form jsonb, messages jsonb[], now timestamptz,
 	LANGUAGE c STRICT AS $library, 'unit_request';
 CREATE FUNCTION unit.request_ns(form jsonb, messages jsonb[], rounds int) RETURNS float8
 	LANGUAGE c STRICT AS $library, 'unit_request_ns';
+CREATE FUNCTION unit.request_growth(form jsonb, messages jsonb[], rounds int, OUT failures int, OUT kept bigint, OUT grew boolean)
+	LANGUAGE c STRICT AS $library, 'unit_request_growth';
 CREATE FUNCTION unit.sign(secrets text[], expires timestamptz[], id text, at timestamptz, stamp text, body text) RETURNS text
 	LANGUAGE c STRICT AS $library, 'unit_sign';
 CREATE FUNCTION unit.turn(handler int) RETURNS bigint

@@ -121,6 +121,18 @@ is($headers->{'x-shared'}, 'handler', 'the handler\'s word counts before a messa
 is($headers->{'x-other'}, '1', 'other headers of the message are not affected');
 ok(!exists $headers->{host} && !exists $headers->{'ce-id'}, 'what is reserved is passed over');
 
+# --- what a producer must not say of the request, a handler's operator may
+my @operators = qw(accept cf-connecting-ip forwarded if-none-match origin referer remote-user sec-fetch-site true-client-ip via
+  X-HTTP-Method-Override X-HTTP-Method x-method-override X-Forwarded-For x-forwarded-host x-original-url x-rewrite-url x-real-ip
+  x-client-ip x-cluster-client-ip x-remote-addr x-requested-with);
+my %says = map { $_ => 'DELETE' } @operators;
+$headers = request({ handler => 'h' }, { %plain, headers => { %says, 'x-mine' => 'kept', 'accept-encoding' => 'gzip' } })->{headers};
+is_deeply([ grep { exists $headers->{ lc $_ } } @operators ], [], 'not a message');
+is($headers->{'x-mine'}, 'kept', 'which may say other things');
+$headers = request({ handler => 'h', headers => { %says, 'Accept-Encoding' => 'gzip' } }, \%plain)->{headers};
+is_deeply([ grep { ($headers->{ lc $_ } // '') ne 'DELETE' } @operators ], [], 'a handler');
+ok(!exists $headers->{'accept-encoding'}, 'but how an answer is written, nobody');
+
 # --- trace context
 foreach my $case (
 	[ '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00', 1, 'not sampled' ],
@@ -145,6 +157,14 @@ foreach my $case (
 	my ($value, $sent) = @$case;
 	my $got = request({ handler => 'h' }, { %plain, headers => { traceparent => $full{headers}{traceparent}, tracestate => $value } })->{headers};
 	is($got->{tracestate}, $sent ? $value : undef, 'tracestate of ' . length($value) . ' characters ' . ($sent ? 'is sent' : 'is not sent'));
+}
+
+# A handler's own word in this counts, and the two are not mixed.
+foreach my $own ({ Traceparent => 'mine' }, { TRACESTATE => 'mine' })
+{
+	my $got = request({ handler => 'h', headers => $own }, \%full);
+	my ($name) = map { lc } keys %$own;
+	is_deeply([ grep { /^trace/ } @{ $got->{lines} } ], ["$name: mine"], "a handler's own $name, and the message's not");
 }
 
 # --- envelope
@@ -180,9 +200,22 @@ is_deeply(
 		'ce-specversion' => '1.0', 'ce-id' => $id, 'ce-source' => 'urn:shop', 'ce-type' => 'billing.invoice.paid',
 		'ce-time' => '2025-10-09T08:53:20.500000Z', 'ce-subject' => 'invoice%207%25', 'ce-partitionkey' => 'invoice%207%25',
 		'ce-tenant' => '%C3%84rzte%20%221%22', 'ce-correlationid' => 'c-1',
-		'ce-traceparent' => $full{headers}{traceparent}, 'ce-tracestate' => $full{headers}{tracestate}
+		'ce-traceparent' => $full{headers}{traceparent}, 'ce-tracestate' => 'vendor=a,%20other@x=b'
 	},
 	'cloudevents-binary: the attributes are in its headers');
+my %odd = (
+	%plain, topic => 'a%b"c', key => "%41 \"\x{20ac}\x{1f600}~", tenant => '%', correlation_id => '"',
+	headers => { traceparent => $full{headers}{traceparent}, tracestate => 'a=50%"x"' });
+$request = request({ handler => 'h', format => 'cloudevents-binary', headers => { 'ce-source' => '/shop%20"1"?a=%C3%A9' } }, \%odd);
+is_deeply(
+	{ map { $_ => $request->{headers}{$_} } grep { /^ce-/ && !/^ce-(id|time|traceparent|specversion)$/ } keys %{ $request->{headers} } },
+	{
+		'ce-source' => '/shop%2520%221%22?a=%25C3%25A9', 'ce-type' => 'a%25b%22c', 'ce-subject' => '%2541%20%22%E2%82%AC%F0%9F%98%80~',
+		'ce-partitionkey' => '%2541%20%22%E2%82%AC%F0%9F%98%80~', 'ce-tenant' => '%25', 'ce-correlationid' => '%22',
+		'ce-tracestate' => 'a=50%25%22x%22'
+	},
+	'cloudevents-binary: percent signs, quotes, blanks and what is not ASCII are encoded in all of them');
+is($request->{headers}{tracestate}, 'a=50%"x"', 'but not in the header that is not an attribute');
 is($json->decode(request({ handler => 'h', format => 'cloudevents', headers => { 'ce-source' => 'urn:shop', 'content-type' => 'text/x' } }, \%plain)->{body})->{source},
 	'urn:shop', 'a handler says where its events come from');
 is(request({ handler => 'h', format => 'cloudevents', headers => { 'content-type' => 'text/x' } }, \%plain)->{headers}{'content-type'},
@@ -201,7 +234,7 @@ $batches{$_} = [
 		}
 	} \%plain, \%second
   ]
-  foreach qw(cloudevents cloudevents-binary);
+  foreach qw(cloudevents);
 foreach my $format (sort keys %batches)
 {
 	$request = request({ handler => 'h', format => $format, batch => JSON::PP::true }, \%plain, \%second);
@@ -213,6 +246,9 @@ foreach my $format (sort keys %batches)
 	is_deeply($json->decode(request({ handler => 'h', format => $format, batch => JSON::PP::true }, \%second)->{body}),
 		[ $batches{$format}[1] ], "$format: a batch of one is a batch");
 }
+my (undef, undef, $refusal) = $node->psql('postgres',
+	"SELECT unit.request('{\"handler\": \"h\", \"format\": \"cloudevents-binary\", \"batch\": true}', '{}', now())");
+like($refusal, qr/format cloudevents-binary cannot be sent in batches/, 'cloudevents-binary: not in batches');
 my $batch_id = request({ handler => 'h', batch => JSON::PP::true }, \%plain, \%second)->{headers}{'webhook-id'};
 like($batch_id, qr/^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/, 'a batch has an id of its own');
 is(request({ handler => 'h', batch => JSON::PP::true }, { %plain, attempt => 9 }, \%second)->{headers}{'webhook-id'}, $batch_id,
@@ -247,6 +283,29 @@ $unit->create_functions($node, 'ascii');
 $request = $unit->request($node, 'ascii', { handler => 'h' }, [ { %plain, payload => 'é', tenant => 'é' } ]);
 is($request->{body}, encode('UTF-8', '"é"'), 'SQL_ASCII: bytes go out as they are');
 is($request->{headers}{'outbox-tenant'}, '%C3%A9', 'SQL_ASCII: in headers as well');
+
+is($unit->request($node, 'ascii', { handler => 'h', format => 'envelope' }, [ { %plain, payload => '日é😀' } ])->{body} =~ /"data": ?"(.*)"/ ? $1 : undef,
+	encode('UTF-8', '日é😀'), 'SQL_ASCII: in an envelope too');
+foreach my $format (qw(raw envelope cloudevents cloudevents-binary))
+{
+	my (undef, undef, $error) = $node->psql('ascii', <<"END");
+SELECT unit.request('{"handler": "h", "format": "$format"}', ARRAY[jsonb_build_object('id', '$id', 'staged_at', 'now', 'topic', 'a', 'payload', E'na\\xefve')], now())
+END
+	like($error, qr/invalid byte sequence for encoding "UTF8": 0xef/, "SQL_ASCII, $format: what is not UTF-8 is no JSON, and not sent");
+}
+
+# --- a request gives back what it took for a moment, also when it cannot be written
+foreach my $case ([ 'latin1', q{to_jsonb(repeat(chr(233), 100))} ], [ 'euc_jp', q{to_jsonb(repeat(convert_from('\\xc6fc', 'EUC_JP'), 100))} ],
+	[ 'euc_jp', q{to_jsonb(repeat(convert_from('\\xfcfe', 'EUC_JP'), 100))}, 'not to be had in UTF-8' ])
+{
+	my ($database, $word, $fails) = @$case;
+	my $grown = $node->safe_psql($database, <<"END");
+SELECT * FROM unit.request_growth('{"handler": "h", "format": "envelope"}',
+	ARRAY[jsonb_build_object('id', '$id', 'staged_at', 'now', 'topic', 'a', 'payload', $word, 'key', $word, 'tenant', $word, 'headers', jsonb_build_object('x-t', $word))],
+	20000)
+END
+	is($grown, ($fails ? 20000 : 0) . '|0|' . ($fails ? 't' : 'f'), "$database: no memory is left behind" . ($fails ? ', by a word that is ' . $fails : ''));
+}
 
 # --- signatures: the published vectors
 my $hmac_secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';

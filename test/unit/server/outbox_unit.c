@@ -32,6 +32,7 @@ PG_MODULE_MAGIC;
 
 PG_FUNCTION_INFO_V1(unit_request);
 PG_FUNCTION_INFO_V1(unit_request_ns);
+PG_FUNCTION_INFO_V1(unit_request_growth);
 PG_FUNCTION_INFO_V1(unit_sign);
 PG_FUNCTION_INFO_V1(unit_turn);
 PG_FUNCTION_INFO_V1(unit_json_text);
@@ -108,7 +109,8 @@ read_form(Jsonb *object)
 	Jsonb	   *secrets = member_jsonb(object, "secrets");
 	char	   *format = member(object, "format");
 
-	if (!outbox_format_by_name(format ? format : "raw", &options.format))
+	options.format = outbox_format_by_name(format ? format : "raw");
+	if (options.format == NULL)
 		elog(ERROR, "no format \"%s\"", format);
 	options.handler = member(object, "handler");
 	options.batch = batch != NULL && strcmp(batch, "true") == 0;
@@ -207,6 +209,72 @@ unit_request_ns(PG_FUNCTION_ARGS)
 	INSTR_TIME_SET_CURRENT(end);
 	INSTR_TIME_SUBTRACT(end, start);
 	PG_RETURN_FLOAT8(INSTR_TIME_GET_DOUBLE(end) * 1e9 / rounds);
+}
+
+/* Write it; false if that raised an error. */
+static bool
+try_write(OutboxRequest *request, const OutboxRequestForm *form, const OutboxRequestItem *items, int nitems)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool written = false;
+
+	PG_TRY();
+	{
+		outbox_request_write(request, form, items, nitems, GetCurrentTimestamp());
+		written = true;
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	return written;
+}
+
+/*
+ * unit_request_growth(form jsonb, messages jsonb[], rounds int,
+ *					   OUT failures int, OUT kept bigint, OUT grew boolean)
+ *
+ * How much more memory the context of the request, and the current one, hold
+ * after so many rounds than after the first.
+ */
+Datum
+unit_request_growth(PG_FUNCTION_ARGS)
+{
+	OutboxRequestForm *form = read_form(PG_GETARG_JSONB_P(0));
+	MemoryContext kept = AllocSetContextCreate(CurrentMemoryContext, "request", ALLOCSET_SMALL_SIZES);
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "scratch", ALLOCSET_SMALL_SIZES);
+	MemoryContext before = CurrentMemoryContext;
+	OutboxRequest request = {.context = kept};
+	TupleDesc	desc;
+	Datum		values[3];
+	bool		nulls[3] = {false, false, false};
+	int			nitems;
+	OutboxRequestItem *items = read_items(PG_GETARG_ARRAYTYPE_P(1), &nitems);
+	Size		kept_first = 0;
+	Size		scratch_first = 0;
+	int			failures = 0;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	for (int i = 0; i < PG_GETARG_INT32(2); i++)
+	{
+		MemoryContextSwitchTo(scratch);
+		failures += !try_write(&request, form, items, nitems);
+		MemoryContextSwitchTo(before);
+		if (i == 0)
+		{
+			kept_first = MemoryContextMemAllocated(kept, true);
+			scratch_first = MemoryContextMemAllocated(scratch, true);
+		}
+	}
+	values[0] = Int32GetDatum(failures);
+	values[1] = Int64GetDatum((int64) MemoryContextMemAllocated(kept, true) - (int64) kept_first);
+	values[2] = BoolGetDatum(MemoryContextMemAllocated(scratch, true) > scratch_first);
+	MemoryContextDelete(scratch);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
 /* unit_sign(secrets text[], expires timestamptz[], id text, at timestamptz, stamp text, body text) */

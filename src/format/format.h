@@ -1,0 +1,54 @@
+/*-------------------------------------------------------------------------
+ *
+ * format.h
+ *		The formats in which messages are sent.
+ *
+ * A format is one row of the table in format.c: its name, what it says of the
+ * body, how a message looks in it, and the header lines that it adds.
+ * Nothing else in the source knows one format from another; which of them
+ * there are, SQL asks with outbox._formats().
+ *
+ * Neither SPI nor curl; any process.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_FORMAT_H
+#define OUTBOX_FORMAT_H
+
+#include "lib/stringinfo.h"
+
+#include "format/message.h"
+
+struct OutboxRequest;
+struct OutboxRequestForm;
+
+typedef struct OutboxFormat
+{
+	const char *name;			/* as the option format has it */
+
+	/* The header content-type: of one message, and of an array of them.  NULL: it cannot be sent in batches. */
+	const char *content_type;
+	const char *batch_content_type;
+	bool		own_content_type;	/* a handler's own header content-type takes its place */
+
+	/*
+	 * Append one message, in the server's encoding.  source is where events
+	 * come from.  NULL: the body is the payload's own bytes, which need not
+	 * be copied.
+	 */
+	void		(*append) (StringInfo out, const OutboxMessage *message, const char *source);
+
+	/* Header lines that are the same for all requests of a handler; NULL: none. */
+	void		(*write_form_lines) (struct OutboxRequest *lines, const struct OutboxRequestForm *form);
+
+	/* Header lines of one message, when it is sent by itself; NULL: none. */
+	void		(*write_message_lines) (struct OutboxRequest *request, const OutboxMessage *message);
+} OutboxFormat;
+
+/* The format of that name, NULL if there is none. */
+extern const OutboxFormat *outbox_format_by_name(const char *name);
+
+/* The formats one after the other, counted from 0; NULL behind the last. */
+extern const OutboxFormat *outbox_format_at(int index);
+
+#endif							/* OUTBOX_FORMAT_H */
