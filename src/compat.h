@@ -24,9 +24,11 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
+#include "common/jsonapi.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -233,6 +235,31 @@ outbox_random_fraction(void)
 	return pg_prng_double(&pg_global_prng_state);
 #else
 	return (double) random() / ((double) MAX_RANDOM_VALUE + 1);
+#endif
+}
+
+/*
+ * Is this JSON, to PostgreSQL's own parser?  It recurses as deeply as the text
+ * nests, so the caller has to know that this is not deep.  PostgreSQL 17 can
+ * have the parser's state on the stack.
+ */
+static inline bool
+outbox_is_json(const char *text, size_t len)
+{
+#if PG_VERSION_NUM >= 170000
+	JsonLexContext lex;
+	JsonParseErrorType result;
+
+	makeJsonLexContextCstringLen(&lex, text, len, PG_UTF8, false);
+	result = pg_parse_json(&lex, &nullSemAction);
+	freeJsonLexContext(&lex);
+	return result == JSON_SUCCESS;
+#else
+	JsonLexContext *lex = makeJsonLexContextCstringLen((char *) text, (int) len, PG_UTF8, false);
+	bool		result = pg_parse_json(lex, &nullSemAction) == JSON_SUCCESS;
+
+	pfree(lex);
+	return result;
 #endif
 }
 

@@ -390,7 +390,8 @@ capture_response(const HttpExchange *exchange)
 	if (exchange->failure != HTTP_ANSWERED || exchange->response_len == 0)
 		return NULL;
 	oldcontext = MemoryContextSwitchTo(requests_context);
-	text = outbox_printable(exchange->response, Min(exchange->response_len, outbox_max_response_capture));
+	text = outbox_printable(exchange->response, Min(exchange->response_len, outbox_max_response_capture),
+							outbox_max_response_capture);
 	MemoryContextSwitchTo(oldcontext);
 	return text;
 }
@@ -399,14 +400,14 @@ capture_response(const HttpExchange *exchange)
 static char *
 describe_failure(const HttpExchange *exchange)
 {
-	char	   *text = capture_response(exchange);
-	MemoryContext oldcontext;
+	MemoryContext oldcontext = MemoryContextSwitchTo(requests_context);
+	char	   *text;
 
-	if (text != NULL)
-		return text;
-	oldcontext = MemoryContextSwitchTo(requests_context);
-	if (exchange->failure != HTTP_ANSWERED && exchange->error[0])
-		text = outbox_printable(exchange->error, strlen(exchange->error));
+	/* An answer has one too if its body cannot be read. */
+	if (exchange->error[0])
+		text = outbox_error_text(exchange->error, strlen(exchange->error), HTTP_ERROR_LEN);
+	else if (exchange->failure == HTTP_ANSWERED && exchange->response_len > 0)
+		text = outbox_error_text(exchange->response, exchange->response_len, outbox_max_response_capture);
 	else
 		text = psprintf("the receiver answered %d with an empty body", exchange->status);
 	MemoryContextSwitchTo(oldcontext);
@@ -464,12 +465,17 @@ judge_batch(Outgoing *request)
 	double		random = outbox_random_fraction();
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * request->n);
 	OutboxDisposition *said = palloc(sizeof(OutboxDisposition) * request->n);
+	OutboxAnswerBody body = {
+		.bytes = exchange->response,
+		.len = exchange->response_len,
+		.complete = exchange->response_total == exchange->response_len,
+		.encoded = exchange->encoded,
+		.content_type = exchange->content_type
+	};
 
 	for (int i = 0; i < request->n; i++)
 		ids[i] = request->deliveries[i]->id;
-	outbox_parse_batch_answer(exchange->response, exchange->response_len,
-							  exchange->response_total == exchange->response_len,
-							  request->n, ids, said);
+	outbox_parse_batch_answer(&body, request->n, ids, said);
 	for (int i = 0; i < request->n; i++)
 	{
 		OutboxDelivery *delivery = request->deliveries[i];

@@ -5,17 +5,24 @@
  *
  * Promises: see batch_answer.h.
  *
- * A reader of just as much JSON as is needed: it walks over the top-level
- * object once, looks into the member "failed" and skips everything else.
- * Whatever is not JSON, or no object, is no answer of this kind and means
- * what its status says.  Once "failed" was seen, though, or when the body was
- * cut before its end, somebody may have failed without our knowing: then all
- * are retried, since a message too many is better than one too few.
+ * An answer is read in three steps.  First, whether it can name anybody at
+ * all: prose and pages of HTML cannot.  Then a walk over the text, which
+ * looks into the member "failed" of the top-level object and skips everything
+ * else.  Last, PostgreSQL's own parser says whether that text was JSON, for
+ * the walk forgives what it does not look at.  It comes second because it
+ * recurses, and the walk has found by then that nothing nests deeply.
+ *
+ * Whatever cannot be read may name somebody who failed: then all are retried,
+ * since a message too many is better than one too few.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "mb/pg_wchar.h"
+
+#include "common/ascii.h"
+#include "compat.h"
 #include "policy/answer_headers.h"
 #include "policy/batch_answer.h"
 
@@ -72,24 +79,53 @@ take_word(Reader *reader, const char *word)
 	return true;
 }
 
-/* The character that an escape stands for; 0 for \u, whose digits are skipped as they come. */
+/* Take the four digits of a \u escape. */
 static bool
-unescape(char c, char *result)
+take_code_unit(Reader *reader, unsigned int *unit)
 {
-	static const char from[] = "\"\\/bfnrtu";
-	static const char to[] = "\"\\/\b\f\n\r\t";
-	const char *found = c == '\0' ? NULL : strchr(from, c);
+	*unit = 0;
+	for (int i = 0; i < 4; i++)
+	{
+		int			value = reader->pos < reader->end ? outbox_hex_value(*reader->pos++) : -1;
 
+		if (value < 0)
+			return false;
+		*unit = *unit << 4 | (unsigned int) value;
+	}
+	return true;
+}
+
+/* Take what follows a backslash.  c is NUL for a character that is not ASCII. */
+static bool
+take_escape(Reader *reader, char *c)
+{
+	static const char from[] = "\"\\/bfnrt";
+	static const char to[] = "\"\\/\b\f\n\r\t";
+	const char *found;
+	unsigned int unit;
+
+	if (reader->pos >= reader->end || *reader->pos == '\0')
+		return false;
+	if (*reader->pos == 'u')
+	{
+		reader->pos++;
+		if (!take_code_unit(reader, &unit))
+			return false;
+		*c = unit < 0x80 ? (char) unit : '\0';
+		return true;
+	}
+	found = strchr(from, *reader->pos++);
 	if (found == NULL)
 		return false;
-	*result = to[found - from];
+	*c = to[found - from];
 	return true;
 }
 
 /*
  * Take a string into text, which has MAX_STRING + 1 bytes.  Nothing that is
- * compared with it needs \u escapes or is long, so a string that has one or
- * is longer becomes a text that equals nothing.
+ * compared with it is long or has characters that are not ASCII; a string
+ * that is longer, or escapes such a character, becomes a text that equals
+ * nothing.
  */
 static bool
 take_string(Reader *reader, char *text)
@@ -103,16 +139,9 @@ take_string(Reader *reader, char *text)
 	{
 		char		c = *reader->pos++;
 
-		if ((unsigned char) c < ' ')
+		if ((unsigned char) c < ' ' || (c == '\\' && !take_escape(reader, &c)))
 			return false;
-		if (c == '\\')
-		{
-			if (reader->pos >= reader->end || !unescape(*reader->pos++, &c))
-				return false;
-			if (c == '\0')
-				odd = true;
-		}
-		if (len < MAX_STRING)
+		if (c != '\0' && len < MAX_STRING)
 			text[len++] = c;
 		else
 			odd = true;
@@ -213,18 +242,6 @@ skip_value(Reader *reader)
 	}
 }
 
-static int
-hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 static bool
 read_uuid(const char *text, pg_uuid_t *id)
 {
@@ -239,8 +256,8 @@ read_uuid(const char *text, pg_uuid_t *id)
 
 		if ((i == 4 || i == 6 || i == 8 || i == 10) && *pos++ != '-')
 			return false;
-		high = hex_value(pos[0]);
-		low = high < 0 ? -1 : hex_value(pos[1]);
+		high = outbox_hex_value(pos[0]);
+		low = high < 0 ? -1 : outbox_hex_value(pos[1]);
 		if (low < 0)
 			return false;
 		id->data[i] = (unsigned char) (high << 4 | low);
@@ -253,7 +270,7 @@ read_uuid(const char *text, pg_uuid_t *id)
 typedef struct FailedItem
 {
 	int			index;
-	OutboxDisposition said;
+	OutboxDisposition	said;
 } FailedItem;
 
 /* The batch as the reader of its answer sees it. */
@@ -382,9 +399,9 @@ take_failed(Reader *reader, Batch *batch)
 	return take(reader, ']');
 }
 
-/* Walk over the top-level object.  failed_seen: the member was there. */
+/* Walk over the members of the top-level object, whose brace is taken. */
 static bool
-take_answer(Reader *reader, Batch *batch, bool *failed_seen)
+take_members(Reader *reader, Batch *batch)
 {
 	char		name[MAX_STRING + 1];
 
@@ -394,16 +411,114 @@ take_answer(Reader *reader, Batch *batch, bool *failed_seen)
 	{
 		if (!take_name(reader, name))
 			return false;
-		if (strcmp(name, "failed") == 0)
-		{
-			*failed_seen = true;
-			if (!take_failed(reader, batch))
-				return false;
-		}
-		else if (!skip_value(reader))
+		if (!(strcmp(name, "failed") == 0 ? take_failed(reader, batch) : skip_value(reader)))
 			return false;
 	} while (take(reader, ','));
 	return take(reader, '}');
+}
+
+/* Walk over the text, which is one value with nothing but blanks around it. */
+static bool
+take_text(Reader *reader, Batch *batch)
+{
+	if (!(take(reader, '{') ? take_members(reader, batch) : skip_value(reader)))
+		return false;
+	skip_blanks(reader);
+	return reader->pos == reader->end;
+}
+
+/* What the header content-type says of the body. */
+typedef enum Kind
+{
+	KIND_UNKNOWN,				/* nothing, or just that it is bytes */
+	KIND_JSON,
+	KIND_OTHER
+} Kind;
+
+static Kind
+kind_of(const char *content_type)
+{
+	static const char octets[] = "application/octet-stream";
+	static const char json_suffix[] = "+json";
+	const size_t suffix_len = sizeof(json_suffix) - 1;
+	size_t		len;
+
+	if (content_type == NULL)
+		return KIND_UNKNOWN;
+	content_type += strspn(content_type, " \t");
+	len = strcspn(content_type, "; \t");
+	if (len == 0 || outbox_same_word(content_type, len, octets))
+		return KIND_UNKNOWN;
+	if (outbox_same_word(content_type, len, "application/json") ||
+		outbox_same_word(content_type, len, "text/json") ||
+		(len > suffix_len &&
+		 outbox_same_word(content_type + len - suffix_len, suffix_len, json_suffix)))
+		return KIND_JSON;
+	return KIND_OTHER;
+}
+
+/*
+ * What the body begins with, behind blanks.  A byte order mark is passed over
+ * here only: a page may have one, JSON must not.  NUL if there is nothing,
+ * which is what UTF-16 begins with too.
+ */
+static char
+first_character(const OutboxAnswerBody *body)
+{
+	static const char mark[] = "\xEF\xBB\xBF";
+	Reader		reader = {body->bytes, body->bytes + body->len};
+
+	if (body->len >= 3 && memcmp(body->bytes, mark, 3) == 0)
+		reader.pos += 3;
+	skip_blanks(&reader);
+	return reader.pos < reader.end ? *reader.pos : '\0';
+}
+
+static bool
+is_blank(const OutboxAnswerBody *body)
+{
+	Reader		reader = {body->bytes, body->bytes + body->len};
+
+	skip_blanks(&reader);
+	return reader.pos == reader.end;
+}
+
+/*
+ * Might it name messages that failed?  Only an object can, so what is not
+ * encoded, is text and has no brace where one would have to be, cannot: "ok",
+ * "thanks" and a page of HTML are as good as nothing.  Where content-type
+ * promises JSON, a brace anywhere is enough to have it read.
+ */
+static bool
+may_name_failures(const OutboxAnswerBody *body)
+{
+	Kind		kind = kind_of(body->content_type);
+	char		first;
+
+	if (is_blank(body))
+		return !body->complete;
+	if (body->encoded)
+		return true;
+
+	first = first_character(body);
+	if (first == '{' || first == '\0' || memcmp(body->bytes, "\xFE\xFF", Min(body->len, 2)) == 0 ||
+		memcmp(body->bytes, "\xFF\xFE", Min(body->len, 2)) == 0)
+		return true;
+	if (first == '[' || first < ' ' || first > '~')
+		return kind != KIND_OTHER;
+	return kind == KIND_JSON &&
+		(!body->complete || memchr(body->bytes, '{', body->len) != NULL);
+}
+
+/* Read what it says of each message.  False, with said in any state, if it cannot be read. */
+static bool
+read_body(const OutboxAnswerBody *body, Batch *batch)
+{
+	Reader		reader = {body->bytes, body->bytes + body->len};
+
+	return body->complete && !body->encoded && take_text(&reader, batch) &&
+		pg_encoding_verifymbstr(PG_UTF8, body->bytes, (int) body->len) == (int) body->len &&
+		outbox_is_json(body->bytes, body->len);
 }
 
 static void
@@ -419,18 +534,15 @@ say_of_all(Batch *batch, OutboxAction action, const char *code)
 }
 
 OutboxBatchAnswer
-outbox_parse_batch_answer(const char *body, size_t len, bool complete,
+outbox_parse_batch_answer(const OutboxAnswerBody *body,
 						  int nmessages, const pg_uuid_t *ids, OutboxDisposition *said)
 {
-	Reader		reader = {body, body + len};
 	Batch		batch = {nmessages, ids, said, false};
-	bool		failed_seen = false;
 
 	say_of_all(&batch, OUTBOX_ACTION_OK, "");
-	if (!take(&reader, '{'))
+	if (!may_name_failures(body))
 		return OUTBOX_BATCH_ALL_OK;
-
-	if (!take_answer(&reader, &batch, &failed_seen) && (failed_seen || !complete))
+	if (!read_body(body, &batch))
 	{
 		say_of_all(&batch, OUTBOX_ACTION_RETRY, OUTBOX_BATCH_ANSWER_CODE);
 		return OUTBOX_BATCH_UNREADABLE;

@@ -14,8 +14,14 @@
  * action is "retry" (the default), "fail" or "cancel"; code and after
  * (seconds) mean what they do in the header outbox-outcome.
  *
- * The bytes come from outside: the parser is bounded, allocates nothing and
- * raises nothing.  Pure; any process.
+ * Only what can be read counts as success.  A body that is empty, or that its
+ * first character or its content type shows to be no JSON, names nobody.
+ * Any other has to be JSON to its last byte, in UTF-8 without a byte order
+ * mark, without a content coding and not cut; if it is not, all messages are
+ * to be retried, with OUTBOX_BATCH_ANSWER_CODE.
+ *
+ * The bytes come from outside: the reader is bounded and raises nothing but
+ * for want of memory, of which it takes a few hundred bytes.  Any process.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,13 +40,23 @@ typedef enum OutboxBatchAnswer
 	OUTBOX_BATCH_UNREADABLE		/* it may name somebody: retry all of them */
 } OutboxBatchAnswer;
 
+/* The body of an answer, as it came. */
+typedef struct OutboxAnswerBody
+{
+	const char *bytes;			/* need not be text, nor end with NUL */
+	size_t		len;
+	bool		complete;		/* this is all that came */
+	bool		encoded;		/* in a content coding that nobody undid */
+	const char *content_type;	/* the header's value; NULL or "": none */
+} OutboxAnswerBody;
+
 /*
  * Read the body of a 2xx answer.  ids are those of the batch's messages in
- * order, complete says whether body is all that came.  said gets, for each
- * message, what outbox_judge_disposition() takes: OK, or what the receiver wants;
- * for UNREADABLE a retry with OUTBOX_BATCH_ANSWER_CODE.
+ * order.  said gets, for each message, what outbox_judge_disposition() takes: OK, or
+ * what the receiver wants; for UNREADABLE a retry with
+ * OUTBOX_BATCH_ANSWER_CODE.
  */
-extern OutboxBatchAnswer outbox_parse_batch_answer(const char *body, size_t len, bool complete,
+extern OutboxBatchAnswer outbox_parse_batch_answer(const OutboxAnswerBody *body,
 												   int nmessages, const pg_uuid_t *ids,
 												   OutboxDisposition *said);
 

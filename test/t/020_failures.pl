@@ -70,6 +70,8 @@ my %bad = (
 	'redirect' => [ { status => 302, body => 'elsewhere', headers => { Location => $receiver->url('/stolen') } }, qr/^302/ ],
 	'bytes' => [ { status => 500, body => "a\0b\xff\xfe\xc3(" }, qr/^500/ ],
 	'big' => [ { status => 500, size => 5_000_000 }, qr/^500/ ],
+	'binary' => [ { status => 500, body => "\1" x 3000 }, qr/^500/ ],
+	'page' => [ { status => 502, body => "<html>\r\n<head><title>502</title></head>\r\n<body>\n<h1>Bad\nGateway</h1>\r\n</body></html>\r\n" }, qr/^502/ ],
 	'line' => [ { status => 500, body => "one\r\ntwo\e[31m" }, qr/^500/ ]);
 foreach my $name (sort keys %bad)
 {
@@ -85,7 +87,10 @@ foreach my $name (sort keys %bad)
 is($receiver->count('/stolen'), 0, 'redirects are never followed');
 cmp_ok($node->sql("SELECT octet_length(error) FROM outbox.dead_letters WHERE handler = 'big'"), '<=', 1024, 'of a big body the start is kept');
 like($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'bytes'"), qr/^a.*b/, 'NUL and invalid UTF-8 do no harm');
-is($node->sql("SELECT count(*) FROM outbox.dead_letters WHERE error ~ '[\\x01-\\x08\\x0e-\\x1f]'"), 0, 'no control characters are kept');
+is($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'page'"), '502 Bad Gateway', 'of a page what is to be read');
+is($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'line'"), 'one two\x1b[31m', 'on one line');
+is($node->sql("SELECT count(*) FROM outbox.dead_letters WHERE error ~ '[\\x01-\\x1f]'"), 0, 'no control characters are kept');
+is($node->sql("SELECT count(*) FROM outbox.dead_letters WHERE octet_length(error) > 1024"), 0, 'and nothing is longer than what is to be kept, escapes included');
 is($node->sql("SELECT count(*) FROM outbox.dead_letters WHERE length(error) > 0"), scalar keys %bad, 'each says what went wrong');
 
 # A gigabyte is read past, not stored, and holds nobody up meanwhile.

@@ -4,6 +4,8 @@ use strict;
 use warnings;
 
 use HttpReceiver;
+use Compress::Zlib ();
+use Encode qw(encode);
 use JSON::PP ();
 use OutboxCluster;
 use PsqlSession;
@@ -134,6 +136,53 @@ handler('unreadable', batch_wait => '200 ms');
 stage('unreadable', 2);
 $node->wait_for(states_of('unreadable'), 'delivered 2 - 200, delivered 2 - 200', 'an answer that cannot be read retries all');
 is($node->sql("SELECT DISTINCT code || ': ' || error FROM outbox.attempts WHERE handler = 'unreadable'"), 'batch_answer: {"failed": [99]}', 'and the log says why');
+
+# Only what can be read counts as success: none of these was meant for a receipt.
+my $named = '{"failed": [0]}';
+my %unread = (
+	bom => { body => "\xef\xbb\xbf$named" },
+	wide => { body => encode('UTF-16', $named) },
+	prefix => { body => ")]}',\n$named", headers => { 'content-type' => 'application/json' } },
+	deep => { body => '{"x": ' . ('[' x 70) . (']' x 70) . ', "failed": [0]}' },
+	spoilt => { body => '{oops, "failed": [0]}' },
+	cut => { body => '{"fai' },
+	blanks => { body => ' ' x 70_000 . $named },
+	brotli => { body => "\x0b\x02\x80ab\x03", headers => { 'content-encoding' => 'br', 'content-type' => 'application/json' } });
+foreach my $name (sort keys %unread)
+{
+	$receiver->on("/$name", { status => 200, %{ $unread{$name} } }, { status => 200 });
+	handler($name, batch_wait => '200 ms');
+	stage($name, 2);
+}
+foreach my $name (sort keys %unread)
+{
+	$node->wait_for(states_of($name), 'delivered 2 - 200, delivered 2 - 200', "$name: an answer that cannot be read retries all");
+	is($node->sql("SELECT DISTINCT code FROM outbox.attempts WHERE handler = '$name'"), 'batch_answer', "$name: with a code that says so");
+}
+like($node->sql("SELECT DISTINCT error FROM outbox.attempts WHERE handler = 'brotli'"), qr/\bbr\b/, 'an error in words, where the body is none');
+
+# What can be read is read: a coding that was undone, names that are escaped.
+my %read = (
+	gzip => { body => Compress::Zlib::memGzip($named), headers => { 'content-encoding' => 'gzip' } },
+	escaped => { body => '{"f\u0061iled": [0]}' },
+	html => { body => $named, headers => { 'content-type' => 'text/html' } });
+foreach my $name (sort keys %read)
+{
+	$receiver->on("/$name", { status => 200, %{ $read{$name} } }, { status => 200 });
+	handler($name, batch_wait => '200 ms');
+	stage($name, 2);
+}
+$node->wait_for(states_of($_), 'delivered 2 - 200, delivered 1 - 200', "$_: an answer that can be read") foreach sort keys %read;
+
+# And what cannot be an answer is none.
+my %plain = (page => { body => "<html>\n{}" }, thanks => { body => 'thanks {}' }, empty => { body => '' }, lambda => { body => 'ok', headers => { 'content-type' => 'application/json' } });
+foreach my $name (sort keys %plain)
+{
+	$receiver->on("/$name", { status => 200, %{ $plain{$name} } });
+	handler($name, batch_wait => '200 ms');
+	stage($name, 2);
+}
+$node->wait_for(states_of($_), 'delivered 1 - 200, delivered 1 - 200', "$_: no answer of this kind") foreach sort keys %plain;
 
 $receiver->on('/long', { status => 200, body => $json->encode({ failed => [1], padding => 'x' x 20000 }) }, { status => 200 });
 handler('long', batch_wait => '200 ms');

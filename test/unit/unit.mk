@@ -6,6 +6,8 @@ test/unit/throttle_test: src/policy/throttle.o src/policy/rate_limit.o
 test/unit/backoff_test: src/worker/backoff.o
 test/unit/networks_test: src/policy/networks.o
 test/unit/batch_answer_test: src/policy/batch_answer.o src/policy/answer_headers.o src/policy/http_date.o
+test/unit/ascii_test: src/handler/url.o src/policy/answer_headers.o src/policy/batch_answer.o src/policy/http_date.o src/policy/networks.o
+test/unit/printable_test: src/format/printable.o
 test/unit/topic_test: src/stage/topic.o src/handler/url.o
 test/unit/deadline_test: src/http/deadline.o
 test/unit/watermark_test test/unit/watermark_model_test: src/consume/watermark.o

@@ -15,6 +15,7 @@
 
 #include "mb/pg_wchar.h"
 
+#include "compat.h"
 #include "format/printable.h"
 #include "policy/answer_headers.h"
 #include "policy/batch_answer.h"
@@ -94,18 +95,30 @@ fuzz_verdict(char *text, size_t len)
 	must(memchr(verdict.code, '\0', sizeof(verdict.code)) != NULL);
 }
 
+/* The second byte says what is known of the body beside its bytes. */
 static void
 fuzz_batch_answer(const uint8_t *data, size_t size, bool complete)
 {
+	static const char *const types[] = {NULL, "application/json", "text/html; x", "application/octet-stream"};
+	OutboxAnswerBody body = {.complete = complete};
 	pg_uuid_t	ids[NMESSAGES] = {0};
 	OutboxDisposition said[NMESSAGES];
 	OutboxBatchAnswer answer;
 	int			failed = 0;
 
+	if (size > 0)
+	{
+		body.content_type = types[data[0] % 4];
+		body.encoded = data[0] % 32 == 31;
+		data++;
+		size--;
+	}
 	/* No copy: the sanitizer knows where the input ends. */
+	body.bytes = (const char *) data;
+	body.len = size;
 	for (int i = 0; i < NMESSAGES; i++)
 		ids[i].data[15] = (unsigned char) i;
-	answer = outbox_parse_batch_answer((const char *) data, size, complete, NMESSAGES, ids, said);
+	answer = outbox_parse_batch_answer(&body, NMESSAGES, ids, said);
 	for (int i = 0; i < NMESSAGES; i++)
 	{
 		check_said(&said[i]);
@@ -115,6 +128,10 @@ fuzz_batch_answer(const uint8_t *data, size_t size, bool complete)
 	}
 	must(answer == OUTBOX_BATCH_ALL_OK ? failed == 0 : failed > 0);
 	must(answer != OUTBOX_BATCH_UNREADABLE || failed == NMESSAGES);
+
+	/* An object that is not JSON to PostgreSQL, or not whole, is never taken for success. */
+	if (size > 0 && data[0] == '{')
+		must(answer == OUTBOX_BATCH_UNREADABLE || (complete && !body.encoded && outbox_is_json(body.bytes, size)));
 }
 
 /* What printable.c asks the server. */
@@ -124,18 +141,30 @@ GetDatabaseEncoding(void)
 	return PG_UTF8;
 }
 
-/* What is kept of an answer is text, in one encoding, without control characters. */
+/* What is kept of an answer is text, in one encoding, no longer than it may be. */
+static void
+check_text(char *text, size_t max, bool one_line)
+{
+	size_t		len = strlen(text);
+
+	must(len <= max);
+	must(pg_encoding_verifymbstr(PG_UTF8, text, (int) len) == (int) len);
+	for (size_t i = 0; i < len; i++)
+	{
+		must((unsigned char) text[i] >= 0x20 || text[i] == '\n' || text[i] == '\t' || text[i] == '\r');
+		must(!one_line || (unsigned char) text[i] >= 0x20);
+	}
+	pfree(text);
+}
+
 static void
 fuzz_printable(const uint8_t *data, size_t size)
 {
-	char	   *text = outbox_printable((const char *) data, size);
-	size_t		len = strlen(text);
+	size_t		max = size > 0 && data[0] % 2 == 0 ? data[0] : 4 * size;
+	const char *bytes = (const char *) data;
 
-	must(len >= size / 4 && len <= 4 * size);
-	must(pg_encoding_verifymbstr(PG_UTF8, text, (int) len) == (int) len);
-	for (size_t i = 0; i < len; i++)
-		must((unsigned char) text[i] >= 0x20 || text[i] == '\n' || text[i] == '\t' || text[i] == '\r');
-	pfree(text);
+	check_text(outbox_printable(bytes, size, max), max, false);
+	check_text(outbox_error_text(bytes, size, max), max, true);
 }
 
 int
