@@ -22,6 +22,7 @@
 
 #include "compat.h"
 #include "dispatch/confirm.h"
+#include "dispatch/schedule.h"
 #include "guc.h"
 
 /* Between two looks, from the first one to those while a standby is away. */

@@ -38,8 +38,10 @@
 #include "dispatch/handler_status.h"
 #include "dispatch/lane.h"
 #include "dispatch/order.h"
+#include "dispatch/reading.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
+#include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
@@ -268,7 +270,7 @@ fail_work(void)
 		return;
 	}
 	if (poison != NULL)
-		outbox_delivery_free(poison);
+		outbox_order_discard(poison);
 	failures++;
 	work_paused_until = now + Min(MAX_PAUSE_US, FIRST_PAUSE_US << Min(failures - 1, 10));
 	if (failures >= MAX_FAILURES && !is_worth_waiting(edata->sqlerrcode))
@@ -606,7 +608,9 @@ initialize(Oid dboid)
 	outbox_on_settle_init(database);
 	outbox_settler_init();
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
+	outbox_schedule_init();
 	outbox_lanes_init(AllocSetContextCreate(TopMemoryContext, "outbox lanes", ALLOCSET_DEFAULT_SIZES));
+	outbox_deliveries_init(TopMemoryContext);
 	outbox_fetch_init(AllocSetContextCreate(TopMemoryContext, "outbox deliveries", ALLOCSET_DEFAULT_SIZES));
 }
 

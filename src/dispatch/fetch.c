@@ -29,6 +29,7 @@
 #include "dispatch/key_scan.h"
 #include "dispatch/message_reader.h"
 #include "dispatch/order.h"
+#include "dispatch/reading.h"
 #include "dispatch/take.h"
 #include "table/outstanding.h"
 #include "table/relation.h"

@@ -26,6 +26,7 @@
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hand_over.h"
+#include "dispatch/schedule.h"
 #include "shared/on_settle_slot.h"
 #include "table/relation.h"
 #include "worker/backoff.h"

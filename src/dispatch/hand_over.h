@@ -21,6 +21,7 @@
 #define OUTBOX_ON_SETTLE_H
 
 #include "dispatch/lane.h"
+#include "shared/shmem.h"
 
 extern void outbox_on_settle_init(OutboxDatabase *db);
 

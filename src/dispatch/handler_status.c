@@ -15,6 +15,7 @@
 
 #include "common/session.h"
 #include "dispatch/handler_status.h"
+#include "dispatch/reading.h"
 #include "table/relation.h"
 
 /* A row or table that somebody holds is tried again after this time. */
@@ -88,7 +89,7 @@ void
 outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason)
 {
 	lane->paused = true;
-	outbox_lane_forget_queued(lane, NULL, NULL);
+	outbox_lane_forget_unsent(lane, NULL, NULL);
 	strlcpy(lane->pause_by, by, sizeof(lane->pause_by));
 	strlcpy(lane->pause_reason, reason, sizeof(lane->pause_reason));
 	note(lane);

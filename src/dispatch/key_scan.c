@@ -142,7 +142,7 @@ start_walk(int32 handler_id, OutboxOrderKey *key)
 
 	if (key_scan.key)
 		pfree(key_scan.key);
-	key_scan.key = cstring_to_text(key->key);
+	key_scan.key = cstring_to_text(outbox_order_key_text(key));
 	init_key(keys, key_scan.keyed, handler_id);
 	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&key_scan.start));
 	index_rescan(key_scan.keyed_scan, keys, 3, NULL, 0);
@@ -174,13 +174,6 @@ find_dead(const OutboxLane *lane, pg_uuid_t *id)
 	return true;
 }
 
-/* Is this delivery, which is in memory and still outstanding in the table, no obstacle to those behind it? */
-static bool
-is_under_way(const OutboxDelivery *delivery)
-{
-	return delivery->order_state != OUTBOX_ORDER_FAILED && delivery->order_state != OUTBOX_ORDER_SETTLED;
-}
-
 /*
  * One outstanding row of the walk, in the slot.  Returns true if the walk
  * goes on behind it.
@@ -191,9 +184,9 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 {
 	const OutboxDelivery *delivery = outbox_delivery_find(id, lane->handler_id);
 	OutboxQueuePosition row = {slot_due_at(), *id};
-	bool		goes_first = key->count[OUTBOX_ORDER_READ] + key->count[OUTBOX_ORDER_WAITING] + key->count[OUTBOX_ORDER_OUT] == 0;
+	bool		goes_first = outbox_order_goes_first(key);
 
-	if (delivery != NULL && is_under_way(delivery))
+	if (delivery != NULL && outbox_order_is_under_way(delivery))
 		return true;
 	if (delivery != NULL || row.due_at > now)
 	{
@@ -207,8 +200,8 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 	}
 	if (*room <= 0 || bounds->bytes <= 0)
 	{
-		key->more = true;
-		key->complete = true;
+		outbox_order_leaves_rows(key);
+		outbox_order_is_complete(key);
 		return false;
 	}
 	/* Those that wait do not take up the lane's queue. */
@@ -229,7 +222,7 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 
 	if (room == 0)
 	{
-		key->more = true;
+		outbox_order_leaves_rows(key);
 		return;
 	}
 	found = !start_walk(lane->handler_id, key);
@@ -240,7 +233,7 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 
 		bounds->entries--;
 		if (!found)
-			key->floor = id;
+			outbox_order_raise_floor(key, &id);
 		if (dead && memcmp(dead_id.data, id.data, UUID_LEN) < 0)
 		{
 			outbox_order_block(key, &dead_id, DT_NOEND);
@@ -254,14 +247,14 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 		}
 		else
 		{
-			key->scan_entries++;
+			outbox_order_stepped_over(key, 1);
 			if (found || bounds->entries > 0)
 				continue;
 			outbox_order_want(key);
 			return;
 		}
 	}
-	key->complete = true;
+	outbox_order_is_complete(key);
 }
 
 static void

@@ -13,7 +13,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "dispatch/delivery.h"
 #include "dispatch/order.h"
+#include "dispatch/schedule.h"
 
 /* How many of a key are read ahead while its deliveries succeed; batches may ask for more. */
 #define READ_AHEAD 32
@@ -32,6 +34,33 @@
 
 /* Index entries a key scan steps over before its key's floor is worth remembering. */
 #define FLOOR_WORTH 32
+
+struct OutboxOrderKey
+{
+	const char *key;
+	OutboxOrder *order;
+	dlist_head	members;		/* in the order they were taken */
+	int			count[OUTBOX_ORDER_STATES];
+	int			npinned;			/* members whose settlement is waited for */
+	bool		flowing;		/* the last answer was a success: read ahead */
+	bool		more;			/* there are rows behind the members */
+	bool		being_scanned;
+	int			scan_entries;	/* of settled rows, that the last key scan stepped over */
+
+	/* Nothing below this is outstanding, as far as is known: key scans start here. */
+	pg_uuid_t	floor;
+	bool		complete;		/* nor up to the last member, but for the members */
+
+	bool		wanted;			/* to be scanned */
+	dlist_node	wanted_link;
+
+	/* While it has no members: its head, and until when that blocks it. */
+	bool		blocked;
+	pg_uuid_t	head;
+	TimestampTz blocked_until;	/* DT_NOEND: until an operator acts */
+	bool		remembered;
+	dlist_node	remembered_link;
+};
 
 typedef struct KeyEntry
 {
@@ -95,6 +124,12 @@ outbox_order_create(OutboxLane *lane, MemoryContext context)
 	dlist_init(&order->wanted);
 	lane->order = order;
 	norders++;
+}
+
+const char *
+outbox_order_key_text(const OutboxOrderKey *key)
+{
+	return key->key;
 }
 
 bool
@@ -307,7 +342,7 @@ forget_unsent_behind(OutboxOrderKey *key, const dlist_node *end, const pg_uuid_t
 		else if (delivery->order_state == OUTBOX_ORDER_OUT)
 			outbox_lane_unqueue(delivery->lane, delivery);
 		/* The last one may take the key with it, unless it is wanted, which forgetting sees to. */
-		outbox_delivery_free(delivery);
+		outbox_order_discard(delivery);
 		forgot = true;
 		delivery = last_unsent(before, end);
 	}
@@ -461,6 +496,42 @@ outbox_order_room(const OutboxOrderKey *key)
 	if (!key->flowing || key->order->nwaiting >= MAX_WAITING || outbox_deliveries_bytes() > MAX_WAITING_BYTES)
 		return unsent + key->count[OUTBOX_ORDER_OUT] == 0 ? 1 : 0;
 	return Max(0, read_ahead(key) - unsent);
+}
+
+bool
+outbox_order_goes_first(const OutboxOrderKey *key)
+{
+	return count_unsent(key) + key->count[OUTBOX_ORDER_OUT] == 0;
+}
+
+bool
+outbox_order_is_under_way(const OutboxDelivery *delivery)
+{
+	return delivery->order_state != OUTBOX_ORDER_FAILED && delivery->order_state != OUTBOX_ORDER_SETTLED;
+}
+
+void
+outbox_order_raise_floor(OutboxOrderKey *key, const pg_uuid_t *id)
+{
+	key->floor = *id;
+}
+
+void
+outbox_order_stepped_over(OutboxOrderKey *key, int entries)
+{
+	key->scan_entries += entries;
+}
+
+void
+outbox_order_leaves_rows(OutboxOrderKey *key)
+{
+	key->more = true;
+}
+
+void
+outbox_order_is_complete(OutboxOrderKey *key)
+{
+	key->complete = true;
 }
 
 void
@@ -681,8 +752,8 @@ outbox_order_unsettled(OutboxDelivery *delivery)
 	lower_floor(delivery->order_key, &delivery->id);
 }
 
-void
-outbox_order_remove(OutboxDelivery *delivery)
+static void
+remove_member(OutboxDelivery *delivery)
 {
 	OutboxOrderKey *key = delivery->order_key;
 
@@ -712,10 +783,17 @@ outbox_order_remove(OutboxDelivery *delivery)
 }
 
 void
+outbox_order_discard(OutboxDelivery *delivery)
+{
+	remove_member(delivery);
+	outbox_delivery_free(delivery);
+}
+
+void
 outbox_order_forget_waiting(OutboxOrder *order)
 {
 	while (!dlist_is_empty(&order->waiting))
-		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_head_node(&order->waiting)));
+		outbox_order_discard(dlist_container(OutboxDelivery, link, dlist_head_node(&order->waiting)));
 }
 
 /*

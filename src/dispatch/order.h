@@ -31,34 +31,13 @@
 #define OUTBOX_ORDER_H
 
 #include "dispatch/lane.h"
+#include "shared/shmem.h"
 
 /* A key that has members, is wanted, or is remembered. */
-typedef struct OutboxOrderKey
-{
-	const char *key;
-	OutboxOrder *order;
-	dlist_head	members;		/* in the order they were taken */
-	int			count[OUTBOX_ORDER_STATES];
-	int			npinned;			/* members whose settlement is waited for */
-	bool		flowing;		/* the last answer was a success: read ahead */
-	bool		more;			/* there are rows behind the members */
-	bool		being_scanned;
-	int			scan_entries;	/* of settled rows, that the last key scan stepped over */
+typedef struct OutboxOrderKey OutboxOrderKey;
 
-	/* Nothing below this is outstanding, as far as is known: key scans start here. */
-	pg_uuid_t	floor;
-	bool		complete;		/* nor up to the last member, but for the members */
-
-	bool		wanted;			/* to be scanned */
-	dlist_node	wanted_link;
-
-	/* While it has no members: its head, and until when that blocks it. */
-	bool		blocked;
-	pg_uuid_t	head;
-	TimestampTz blocked_until;	/* DT_NOEND: until an operator acts */
-	bool		remembered;
-	dlist_node	remembered_link;
-} OutboxOrderKey;
+/* What it is called. */
+extern const char *outbox_order_key_text(const OutboxOrderKey *key);
 
 /* Make an ordered lane of one that is not yet, and let go of what it knows. */
 extern void outbox_order_create(OutboxLane *lane, MemoryContext context);
@@ -90,6 +69,20 @@ extern void outbox_order_end_key_scan(OutboxOrderKey *key);
 
 /* How many deliveries the key scan may take: 0 if none, whatever it finds. */
 extern int	outbox_order_room(const OutboxOrderKey *key);
+
+/* Would one that it takes be the first to go? */
+extern bool outbox_order_goes_first(const OutboxOrderKey *key);
+
+/* Is this member, which the scan meets outstanding, no obstacle to those behind it? */
+extern bool outbox_order_is_under_way(const OutboxDelivery *delivery);
+
+/* Nothing before this id is outstanding; and the scan has stepped over so many entries of settled rows. */
+extern void outbox_order_raise_floor(OutboxOrderKey *key, const pg_uuid_t *id);
+extern void outbox_order_stepped_over(OutboxOrderKey *key, int entries);
+
+/* The scan stops: rows are left; and all up to the last member has been seen. */
+extern void outbox_order_leaves_rows(OutboxOrderKey *key);
+extern void outbox_order_is_complete(OutboxOrderKey *key);
 
 /* What a key scan found: the key's head blocks it; or the key is to be scanned again. */
 extern void outbox_order_block(OutboxOrderKey *key, const pg_uuid_t *head, TimestampTz until);
@@ -130,8 +123,8 @@ extern void outbox_order_pin(OutboxDelivery *delivery);
 extern void outbox_order_settled(OutboxDelivery *delivery, bool outstanding, TimestampTz due_at);
 extern void outbox_order_unsettled(OutboxDelivery *delivery);
 
-/* It leaves memory: settled, or forgotten. */
-extern void outbox_order_remove(OutboxDelivery *delivery);
+/* A delivery leaves memory, settled or forgotten, whether it has a key or not. */
+extern void outbox_order_discard(OutboxDelivery *delivery);
 
 /* Rows changed: what waits may be stale, and what is out may have been requeued. */
 extern void outbox_order_changed(OutboxOrder *order, const OutboxNotice *notice);

@@ -15,10 +15,13 @@
 
 #include "common/session.h"
 #include "compat.h"
+#include "dispatch/handler_status.h"
 #include "dispatch/handlers.h"
 #include "dispatch/lane.h"
 #include "dispatch/order.h"
+#include "dispatch/reading.h"
 #include "dispatch/reload.h"
+#include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "table/relation.h"
 #include "worker/installation.h"
@@ -113,7 +116,7 @@ static void
 set_paused(OutboxLane *lane, bool paused)
 {
 	if (paused && !lane->paused)
-		outbox_lane_forget_queued(lane, NULL, NULL);
+		outbox_lane_forget_unsent(lane, NULL, NULL);
 	else if (!paused && lane->paused)
 	{
 		/* Whoever resumes a handler gives it a fresh start. */
@@ -130,7 +133,10 @@ see_row(void *arg, const OutboxHandlerRow *row)
 	OutboxLane *lane = outbox_lane_find(row->id);
 
 	if (lane == NULL)
+	{
 		lane = outbox_lane_create(row->id);
+		outbox_lane_ready(lane);
+	}
 	lane->seen = true;
 	/* A pause that is still to be written has been decided already. */
 	if (lane->pause_by[0] == '\0')
@@ -145,7 +151,7 @@ see_row(void *arg, const OutboxHandlerRow *row)
 static void
 set_order(OutboxLane *lane, const OutboxHandler *handler)
 {
-	outbox_lane_order(lane);
+	outbox_order_create(lane, GetMemoryChunkContext(lane));
 	if (lane->handler == NULL || lane->handler->block_on_dead == handler->block_on_dead)
 		return;
 	outbox_order_forget_blocked(lane->order);
@@ -181,7 +187,7 @@ drop_unseen(OutboxLane *lane, void *arg)
 {
 	if (lane->seen)
 		return;
-	outbox_lane_forget_queued(lane, NULL, NULL);
+	outbox_lane_forget_unsent(lane, NULL, NULL);
 	retire(lane->handler);
 	lane->handler = NULL;
 }
@@ -189,8 +195,13 @@ drop_unseen(OutboxLane *lane, void *arg)
 static void
 free_if_over(OutboxLane *lane, void *arg)
 {
-	if (!lane->seen && lane->in_flight == 0 && lane->unsettled == 0)
-		outbox_lane_free(lane);
+	if (lane->seen || lane->in_flight > 0 || lane->unsettled > 0)
+		return;
+	outbox_lane_forget_unsent(lane, NULL, NULL);
+	outbox_order_free(lane);
+	outbox_handler_status_forget(lane);
+	outbox_lane_unschedule(lane);
+	outbox_lane_free(lane);
 }
 
 /* Nobody's lock on what is to be read may stall the dispatcher. */

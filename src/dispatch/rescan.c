@@ -20,7 +20,7 @@
 #include "common/session.h"
 #include "consume/pull_sweep.h"
 #include "dispatch/fetch.h"
-#include "dispatch/lane.h"
+#include "dispatch/reading.h"
 #include "dispatch/rescan.h"
 #include "guc.h"
 #include "stage/message_id.h"

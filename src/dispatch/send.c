@@ -17,6 +17,8 @@
 #include "compat.h"
 #include "dispatch/handler_status.h"
 #include "dispatch/order.h"
+#include "dispatch/pacing.h"
+#include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "format/printable.h"
@@ -239,6 +241,14 @@ try_write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 	return failure;
 }
 
+/* It comes back unsent. */
+static void
+put_back(OutboxDelivery *delivery)
+{
+	if (!outbox_order_taken_back(delivery))
+		outbox_lane_put_back(delivery->lane, delivery);
+}
+
 /*
  * A message that cannot be written (a character that UTF-8 does not have)
  * can never be sent: it becomes a dead letter, and those that were to share
@@ -257,7 +267,7 @@ bury_unwritable(Outgoing *request)
 
 		if (failure == NULL || failure->sqlerrcode == ERRCODE_OUT_OF_MEMORY)
 		{
-			outbox_lane_put_back(request->lane, delivery);
+			put_back(delivery);
 			continue;
 		}
 		delivery->verdict.state = OUTBOX_DEAD;
@@ -301,7 +311,7 @@ static void
 take_back(Outgoing *request)
 {
 	for (int i = request->n - 1; i >= 0; i--)
-		outbox_lane_put_back(request->lane, request->deliveries[i]);
+		put_back(request->deliveries[i]);
 	free_unsent(request);
 }
 

@@ -35,6 +35,8 @@
 #include "dispatch/confirm.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/order.h"
+#include "dispatch/reading.h"
+#include "dispatch/schedule.h"
 #include "dispatch/settle.h"
 #include "guc.h"
 #include "table/attempt_log.h"
@@ -131,7 +133,7 @@ outbox_outcome_add(OutboxDelivery *delivery)
 {
 	if (!outbox_order_answered(delivery))
 	{
-		outbox_delivery_free(delivery);
+		outbox_order_discard(delivery);
 		return;
 	}
 	delivery->phase = OUTBOX_PHASE_ANSWERED;
@@ -528,7 +530,7 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 		outbox_on_settle_handed_over(lane);
 	else
 		outbox_confirm_settled(lane, 1);
-	outbox_delivery_free(delivery);
+	outbox_order_discard(delivery);
 	if (due_at != DT_NOEND)
 		outbox_lane_expect(lane, due_at, &id, now);
 	outbox_lane_ready(lane);

@@ -17,6 +17,7 @@
 #include "dispatch/durable.h"
 #include "dispatch/message_reader.h"
 #include "dispatch/order.h"
+#include "dispatch/schedule.h"
 #include "dispatch/settle.h"
 #include "dispatch/take.h"
 #include "table/relation.h"
@@ -137,7 +138,7 @@ outbox_take_abort(void)
 	OutboxDelivery *poison = reading;
 
 	while (!dlist_is_empty(&taken))
-		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&taken)));
+		outbox_order_discard(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&taken)));
 	reading = NULL;
 	return poison;
 }

@@ -12,7 +12,7 @@
  * one before it, that could be known of, is not done with; and in the end
  * nothing may be left waiting.
  *
- * The steps are those of key_scan.c, fetch.c, settle.c and lane.c.  So that this
+ * The steps are those of key_scan.c, take.c, settle.c and reading.c.  So that this
  * is known to be able to fail, the same is done with one of the rules of
  * order.h broken at a time, and then something must go wrong.
  *
@@ -26,6 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "dispatch/order.h"
+#include "dispatch/schedule.h"
 
 #include "tap.h"
 
@@ -226,7 +227,6 @@ outbox_deliveries_bytes(void)
 void
 outbox_delivery_free(OutboxDelivery *delivery)
 {
-	outbox_order_remove(delivery);
 	in_memory[row_of(&delivery->id)] = NULL;
 	free(delivery);
 }
@@ -271,7 +271,7 @@ forget_queued(const OutboxNotice *notice)
 		if (notice != NULL && (outbox_position_cmp(&key, &notice->lo) < 0 || outbox_position_cmp(&key, &notice->hi) > 0))
 			continue;
 		outbox_lane_unqueue(&lane, delivery);
-		outbox_delivery_free(delivery);
+		outbox_order_discard(delivery);
 	}
 }
 
@@ -383,7 +383,7 @@ add_outcome(OutboxDelivery *delivery)
 {
 	if (!outbox_order_answered(delivery))
 	{
-		outbox_delivery_free(delivery);
+		outbox_order_discard(delivery);
 		return;
 	}
 	delivery->phase = OUTBOX_PHASE_ANSWERED;
@@ -456,10 +456,10 @@ visit(OutboxOrderKey *key, int row, int *room, int *bound)
 {
 	const OutboxDelivery *delivery = in_memory[row];
 	pg_uuid_t	id = id_of(row);
-	bool		goes_first = key->count[OUTBOX_ORDER_READ] + key->count[OUTBOX_ORDER_WAITING] + key->count[OUTBOX_ORDER_OUT] == 0;
+	bool		goes_first = outbox_order_goes_first(key);
 
 	sights[row].known = true;
-	if (delivery != NULL && delivery->order_state != OUTBOX_ORDER_FAILED && delivery->order_state != OUTBOX_ORDER_SETTLED)
+	if (delivery != NULL && outbox_order_is_under_way(delivery))
 		return WALK_ON;
 	if (delivery != NULL || rows[row].due_at > clock_now)
 	{
@@ -473,8 +473,8 @@ visit(OutboxOrderKey *key, int row, int *room, int *bound)
 	}
 	if (*room <= 0)
 	{
-		key->more = true;
-		key->complete = true;
+		outbox_order_leaves_rows(key);
+		outbox_order_is_complete(key);
 		return WALK_STOPS;
 	}
 	if (goes_first)
@@ -487,14 +487,14 @@ static bool
 walk(OutboxOrderKey *key, int *bound)
 {
 	int			room = outbox_order_room(key);
-	int			k = key->key[0] - 'a';
+	int			k = outbox_order_key_text(key)[0] - 'a';
 	pg_uuid_t	start;
 	bool		found;
 	int			dead = -1;
 
 	if (room == 0)
 	{
-		key->more = true;
+		outbox_order_leaves_rows(key);
 		return true;
 	}
 	found = !outbox_order_start(key, &start);
@@ -512,7 +512,7 @@ walk(OutboxOrderKey *key, int *bound)
 		if (step_fails())
 			return false;
 		if (!found)
-			key->floor = id;
+			outbox_order_raise_floor(key, &id);
 		if (dead >= 0 && dead < i)
 		{
 			id = id_of(dead);
@@ -528,9 +528,9 @@ walk(OutboxOrderKey *key, int *bound)
 				return end == WALK_STOPS;
 		}
 		else
-			key->scan_entries += 20;
+			outbox_order_stepped_over(key, 20);
 	}
-	key->complete = true;
+	outbox_order_is_complete(key);
 	return true;
 }
 
@@ -671,7 +671,7 @@ finish_settled(void)
 		int			row = row_of(&delivery->id);
 		bool		comes_back = delivery->found_due_at != DT_NOEND;
 
-		outbox_delivery_free(delivery);
+		outbox_order_discard(delivery);
 		if (comes_back)
 			expect(row);
 	}
@@ -687,7 +687,7 @@ fail_work(void)
 	memcpy(sights, sights_before, sizeof(sights));
 	lane.more = true;
 	while (!dlist_is_empty(&fetched))
-		outbox_delivery_free(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched)));
+		outbox_order_discard(dlist_container(OutboxDelivery, link, dlist_pop_head_node(&fetched)));
 	reading = NULL;
 	if (scanned_key != NULL)
 	{
@@ -710,7 +710,7 @@ fail_work(void)
 		add_outcome(poison);
 	}
 	else if (poison != NULL)
-		outbox_delivery_free(poison);
+		outbox_order_discard(poison);
 }
 
 static void
@@ -982,7 +982,7 @@ play(uint64 seed)
 	for (int i = 0; i < nrows; i++)
 	{
 		if (in_memory[i] != NULL)
-			outbox_delivery_free(in_memory[i]);
+			outbox_order_discard(in_memory[i]);
 	}
 	outbox_order_free(&lane);
 	return broken;

@@ -1,0 +1,103 @@
+/*-------------------------------------------------------------------------
+ *
+ * delivery.h
+ *		The deliveries that the dispatcher has in memory.
+ *
+ * Process: the dispatcher.  A delivery comes into memory when it is read
+ * (take.h), waits in its lane's queue, is sent, answered and settled, and
+ * leaves.  Each of the modules it passes through has its part of the struct.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_DISPATCH_DELIVERY_H
+#define OUTBOX_DISPATCH_DELIVERY_H
+
+#include "outbox.h"
+
+#include "lib/ilist.h"
+#include "storage/itemptr.h"
+
+#include "policy/outcome.h"
+
+typedef enum OutboxDeliveryPhase
+{
+	OUTBOX_PHASE_QUEUED,		/* read, not yet sent */
+	OUTBOX_PHASE_SENT,			/* its request is out */
+	OUTBOX_PHASE_ANSWERED		/* judged, not yet settled */
+} OutboxDeliveryPhase;
+
+/* Where a delivery that has a key stands among those of its key (order.h). */
+typedef enum OutboxOrderState
+{
+	OUTBOX_ORDER_READ,			/* by the running transaction */
+	OUTBOX_ORDER_WAITING,		/* for the one before it */
+	OUTBOX_ORDER_OUT,			/* in the lane's queue, or sent */
+	OUTBOX_ORDER_OK,			/* answered with success, not settled */
+	OUTBOX_ORDER_FAILED,		/* answered otherwise, not settled */
+	OUTBOX_ORDER_SETTLED,		/* by the running transaction */
+	OUTBOX_ORDER_STATES
+} OutboxOrderState;
+
+/* A delivery the dispatcher has in memory. */
+typedef struct OutboxDelivery
+{
+	/* identity: the key of the table of deliveries in memory */
+	pg_uuid_t	id;
+	int32		handler_id;
+
+	OutboxDeliveryPhase phase;
+	struct OutboxLane *lane;
+	dlist_node	link;			/* lane queue, or the list of outcomes to settle */
+
+	/* the row as it was read: where it was, and the fence of its settlement */
+	ItemPointerData tid;
+	TimestampTz due_at;
+	int32		attempts;
+	int32		budget_from;
+	int			streak;
+	char		code[OUTBOX_CODE_LEN];	/* of the attempt before */
+
+	/* the message, as the request formats want it */
+	struct OutboxMessage *message;
+	size_t		bytes;			/* what it costs of the lane's and the dispatcher's bounds */
+
+	/* the outcome */
+	OutboxVerdict verdict;
+	int			http_status;
+	char	   *error;			/* NULL: none */
+	int64		duration_us;
+	TimestampTz finished_at;
+	TimestampTz next_due_at;	/* when RETRYING */
+	bool		attempted;		/* a request went out, so an attempt is spent */
+	bool		has_on_settle;		/* an on_settle function takes part in its settlement: hand it over */
+	char	   *response;		/* for that function; NULL: none */
+	bool		is_plain;		/* while it waits for settlement: it can go to the settler */
+	bool		settle_here;	/* the settler could not settle it */
+	TimestampTz settle_after;	/* somebody holds the row: not before this */
+	bool		obsolete;		/* the row was no longer what was read */
+	bool		with_settler;
+	TimestampTz found_due_at;	/* of the row after all this; DT_NOEND: it is settled */
+
+	/* on ordered lanes */
+	struct OutboxOrderKey *order_key;	/* NULL: it has no key, or goes freely */
+	dlist_node	order_link;
+	OutboxOrderState order_state;
+	OutboxOrderState order_before;	/* the state before it was SETTLED */
+	bool		pinned;		/* those behind it wait until it is settled: somebody holds or has changed its row */
+} OutboxDelivery;
+
+/* Prepare, once per process. */
+extern void outbox_deliveries_init(MemoryContext context);
+
+/* The table of deliveries in memory, across lanes, by message and handler. */
+extern OutboxDelivery *outbox_delivery_find(const pg_uuid_t *id, int32 handler_id);
+extern void outbox_delivery_add(OutboxDelivery *delivery);
+
+/* Take it out of the table and give its memory back.  One that may have a key leaves by outbox_order_discard(). */
+extern void outbox_delivery_free(OutboxDelivery *delivery);
+
+/* It costs so many bytes more; and what all of them cost. */
+extern void outbox_delivery_grow(OutboxDelivery *delivery, size_t bytes);
+extern size_t outbox_deliveries_bytes(void);
+
+#endif							/* OUTBOX_DISPATCH_DELIVERY_H */

@@ -1,0 +1,58 @@
+/*-------------------------------------------------------------------------
+ *
+ * pacing.c
+ *		Whether a lane may send now.
+ *
+ * See pacing.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "utils/timestamp.h"
+
+#include "dispatch/delivery.h"
+#include "dispatch/pacing.h"
+#include "dispatch/schedule.h"
+
+/* A batch that is not full waits for more messages, but not for longer than its handler says. */
+static TimestampTz
+batch_deadline(const OutboxLane *lane)
+{
+	const OutboxDelivery *oldest;
+
+	if (lane->handler->batch_wait == 0 || lane->nqueued >= lane->handler->batch_size)
+		return DT_NOBEGIN;
+	oldest = dlist_container(OutboxDelivery, link, lane->queue.head.next);
+	return oldest->due_at + lane->handler->batch_wait * 1000;
+}
+
+/* The earliest time that everything that can hold a lane back agrees to; in the past if it may send now. */
+static TimestampTz
+time_to_send(OutboxLane *lane, TimestampTz now)
+{
+	TimestampTz when = Max(lane->hold_until, batch_deadline(lane));
+
+	when = Max(when, outbox_rate_limit_next(&lane->rate, now));
+	if (lane->breaker.state == OUTBOX_BREAKER_OPEN)
+		when = Max(when, outbox_breaker_next(&lane->breaker));
+	return when;
+}
+
+bool
+outbox_lane_may_send(OutboxLane *lane, TimestampTz now)
+{
+	TimestampTz not_before;
+
+	if (lane->paused || lane->handler == NULL || lane->nqueued == 0)
+		return false;
+	if (lane->in_flight >= lane->handler->concurrency || outbox_lane_is_saturated(lane))
+		return false;
+	not_before = time_to_send(lane, now);
+	if (not_before > now)
+	{
+		outbox_lane_wake_at(lane, not_before);
+		return false;
+	}
+	return outbox_breaker_allows(&lane->breaker, now);
+}
