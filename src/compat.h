@@ -7,6 +7,8 @@
  * A difference between versions is hidden here behind one macro or inline
  * function, named after what it does, never after the version.
  *
+ * Process: any.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_COMPAT_H

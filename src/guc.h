@@ -5,7 +5,7 @@
  *
  * Promises: outbox_define_settings() is called once per process from
  * _PG_init; the variables are only ever written by the GUC machinery.
- * Every process may read them.
+ * Process: any may read them.
  *
  *-------------------------------------------------------------------------
  */

@@ -7,6 +7,8 @@
  * SQL also knows (a state number, the SQL version) is written here once and
  * checked against the install script by a regression test.
  *
+ * Process: any.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_H
@@ -43,6 +45,9 @@ typedef struct OutboxQueuePosition
 	TimestampTz due_at;
 	pg_uuid_t	id;
 } OutboxQueuePosition;
+
+/* The version of a delivery that any consumer may claim. */
+#define OUTBOX_ANY_VERSION PG_INT32_MIN
 
 /* The built-in handler that keeps messages nobody takes when outbox.unrouted = dead. */
 #define OUTBOX_UNROUTED_HANDLER 0

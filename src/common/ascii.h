@@ -8,7 +8,7 @@
  * ISO 8859-9 a byte above 127 equals the letter i.  Nothing that is compared
  * with a word of a protocol may depend on that.
  *
- * Pure, and knows nothing of the server; any process, any thread.
+ * Pure, and knows nothing of the server.  Process: any, any thread.
  *
  *-------------------------------------------------------------------------
  */

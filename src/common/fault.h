@@ -8,6 +8,8 @@
  * (stage) and returning it (try_stage) without catching errors.  Pure:
  * allocates in the current memory context, touches nothing else.
  *
+ * Process: any backend.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_FAULT_H

@@ -3,7 +3,7 @@
  * result_set.h
  *		Functions that return their rows all at once.
  *
- * Used by backends only.
+ * Process: any backend.
  *
  *-------------------------------------------------------------------------
  */

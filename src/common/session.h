@@ -4,7 +4,7 @@
  *		Acting as the extension's owner, and statements that are planned once.
  *
  * Promises: the one way to run SPI with the owner's rights and the one way
- * to keep a plan.  Used by backends and by the dispatcher.
+ * to keep a plan.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

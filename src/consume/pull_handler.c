@@ -18,9 +18,9 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "common/retry_policy.h"
 #include "common/session.h"
 #include "consume/pull_handler.h"
+#include "policy/retry_policy.h"
 #include "shared/doorbell.h"
 #include "shared/shmem.h"
 

@@ -90,9 +90,6 @@ typedef struct OutboxUnresolved
 	int32		min_version;
 } OutboxUnresolved;
 
-/* The version of a delivery that anybody may claim. */
-#define OUTBOX_ANY_VERSION PG_INT32_MIN
-
 /*
  * Step 1.  Takes up to max_strays off, the earliest first; with peek, only
  * copies them.  now is when the handler was last used.

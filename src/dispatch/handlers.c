@@ -19,11 +19,11 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "common/retry_policy.h"
 #include "common/session.h"
 #include "dispatch/handlers.h"
 #include "format/request.h"
 #include "guc.h"
+#include "policy/retry_policy.h"
 
 #define MS(column) OUTBOX_MS_COLUMN(column)
 

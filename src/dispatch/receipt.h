@@ -13,6 +13,8 @@
  * answered by one OutboxReceiptFates, in the same order, once the
  * transaction that settled it has committed or failed.
  *
+ * Processes: the dispatcher and its settler.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_RECEIPT_H

@@ -3,7 +3,7 @@
  * encode.h
  *		Small pieces of text that requests are made of.
  *
- * All append to a StringInfo.  Neither SPI nor curl; any process.
+ * All append to a StringInfo.  Neither SPI nor curl.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

@@ -8,7 +8,7 @@
  * Nothing else in the source knows one format from another; which of them
  * there are, SQL asks with outbox._formats().
  *
- * Neither SPI nor curl; any process.
+ * Neither SPI nor curl.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

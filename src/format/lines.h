@@ -9,7 +9,7 @@
  * request.c makes pointers of them at the end.
  *
  * Every request passes here several times, so what has a literal for a name
- * is a macro that knows its length.  Neither SPI nor curl; any process.
+ * is a macro that knows its length.  Neither SPI nor curl.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

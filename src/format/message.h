@@ -7,6 +7,8 @@
  * read by everything in src/format.  One palloc'd chunk: the strings and the
  * JSON text lie behind the struct, so that one pfree gives all of it back.
  *
+ * Process: the dispatcher.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_MESSAGE_H

@@ -6,7 +6,7 @@
  * Both come as a jsonb object of strings.  create_handler(), alter_handler()
  * and stage() refuse what must not be sent; building a request passes over
  * it once more, so that a row put in by hand cannot forge or inject a
- * header.  Neither SPI nor curl; any process.
+ * header.  Neither SPI nor curl.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,7 +3,7 @@
  * printable.h
  *		Makes text of whatever bytes a receiver sent.
  *
- * Pure; any process.
+ * Pure.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

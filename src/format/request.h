@@ -11,6 +11,8 @@
  * in a database of another encoding (where it also needs a transaction, see
  * encode.h).
  *
+ * Process: the dispatcher.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_REQUEST_H

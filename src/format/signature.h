@@ -6,8 +6,9 @@
  * A signer holds the prepared keys of one handler.  It lives in the memory
  * context that was current when it was made and gives back what it holds
  * outside of it (HMAC state, OpenSSL keys) when that context is reset or
- * deleted.  Any process; neither SPI nor curl.  Secrets never appear in an
- * error message.
+ * deleted.  Neither SPI nor curl.  Secrets never appear in an error message.
+ *
+ * Processes: the dispatcher signs; any backend checks and makes secrets.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,7 +4,7 @@
  *		W3C Trace Context: what of it is fit to be sent on?
  *
  * Allocates nothing, raises nothing.  The values come from producers; bytes
- * need not end with NUL.  Any process.
+ * need not end with NUL.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

@@ -10,7 +10,7 @@
  * SQL function that it calls has them stored by outbox._store_secret(), which
  * writes the row without a statement.
  *
- * Runs in the caller's backend.
+ * Process: any backend.
  *
  *-------------------------------------------------------------------------
  */

@@ -7,7 +7,7 @@
  * the next parser: no credentials, no fragment, no backslash, no control
  * character or space, no number in place of an address.
  *
- * Pure: allocates only for a fault's text.
+ * Pure: allocates only for a fault's text.  Process: any backend.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,6 +3,8 @@
  * clock.h
  *		The one clock of this library: CLOCK_MONOTONIC in microseconds.
  *
+ * Process: the dispatcher.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_HTTP_CLOCK_H

@@ -5,7 +5,7 @@
  *
  * A binary heap of entries embedded in their owners.  A new deadline is as a
  * rule the latest one, so that setting and clearing cost a few compares.
- * Pure: no clock, no curl.  Single-threaded, in the dispatcher.
+ * Pure: no clock, no curl.  Process: the dispatcher.  Single-threaded.
  *
  *-------------------------------------------------------------------------
  */

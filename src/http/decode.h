@@ -7,7 +7,7 @@
  * same.  One coding only, gzip or deflate, into a buffer of a given size: the
  * work is bounded by what was captured and by what there is room for,
  * whatever a receiver has nested or inflated.  Built without zlib it decodes
- * nothing.  Pure.
+ * nothing.  Pure.  Process: the dispatcher.
  *
  *-------------------------------------------------------------------------
  */

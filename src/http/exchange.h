@@ -6,7 +6,7 @@
  *
  * Promises: the one queue of finished exchanges and the one place where
  * response bodies are kept.  Buffers are reused; what is kept for reuse is
- * bounded.  No curl, no sockets.  Single-threaded, in the dispatcher.
+ * bounded.  No curl, no sockets.  Process: the dispatcher.  Single-threaded.
  *
  *-------------------------------------------------------------------------
  */

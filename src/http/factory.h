@@ -3,8 +3,9 @@
  * factory.h
  *		The transports of this library, by name.
  *
- * Promises: neither allocates nor starts anything.  Called by module.c and,
- * without any server, by the tests of this folder.
+ * Promises: neither allocates nor starts anything.
+ *
+ * Process: the dispatcher, by module.c; and the tests, without any server.
  *
  *-------------------------------------------------------------------------
  */

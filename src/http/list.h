@@ -5,6 +5,8 @@
  *
  * A list is a link of its own that points to itself when empty.  Pure.
  *
+ * Process: the dispatcher.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_HTTP_LIST_H

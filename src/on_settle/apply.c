@@ -23,19 +23,19 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "common/retry_policy.h"
 #include "common/session.h"
 #include "compat.h"
 #include "guc.h"
-#include "worker/settings.h"
-#include "worker/work.h"
 #include "on_settle/apply.h"
 #include "on_settle/call.h"
+#include "policy/retry_policy.h"
 #include "shared/doorbell.h"
 #include "shared/on_settle_slot.h"
 #include "table/attempt_log.h"
 #include "table/delivery.h"
 #include "table/relation.h"
+#include "worker/settings.h"
+#include "worker/work.h"
 
 /* Rows that one look at outbox.on_settle_queue takes. */
 #define READ_AT_ONCE 1000

@@ -5,7 +5,7 @@
  *
  * Reads Retry-After and outbox-outcome.  The bytes come from outside: these
  * parsers are strict, bounded, allocate nothing and raise nothing, and take
- * what they do not understand for silence.  Pure; any process.
+ * what they do not understand for silence.  Pure.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

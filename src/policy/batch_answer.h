@@ -21,7 +21,7 @@
  * to be retried, with OUTBOX_BATCH_ANSWER_CODE.
  *
  * The bytes come from outside: the reader is bounded and raises nothing but
- * for want of memory, of which it takes a few hundred bytes.  Any process.
+ * for want of memory, of which it takes a few hundred bytes.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,8 +3,8 @@
  * blocked_networks.h
  *		The setting outbox.blocked_networks, parsed.
  *
- * Hooks for guc.c, and the networks as they are now for the dispatcher.  Any
- * process; written only by the GUC machinery.
+ * Hooks for guc.c, and the networks as they are now for the dispatcher.  Written
+ * only by the GUC machinery.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

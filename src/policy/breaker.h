@@ -9,7 +9,7 @@
  * at growing intervals, until one succeeds.
  *
  * Pure: no clock (times are passed in, in microseconds of one clock), no
- * allocation.  Kept inside the dispatcher's lane.
+ * allocation.  Process: the dispatcher, in a lane.
  *
  *-------------------------------------------------------------------------
  */

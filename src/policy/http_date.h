@@ -4,7 +4,7 @@
  *		The three forms of an HTTP date (RFC 9110, section 5.6.7).
  *
  * Pure: allocates nothing, raises nothing, never reads past the string's
- * NUL.  Any process.
+ * NUL.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

@@ -4,7 +4,7 @@
  *		Networks that no request may go to: outbox.blocked_networks.
  *
  * Neither parsing nor matching allocates or raises, so that a transport can
- * ask from inside its callbacks.  Pure; any process.
+ * ask from inside its callbacks.  Pure.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

@@ -3,9 +3,10 @@
  * outcome.h
  *		What an answer means: delivered, retry later, dead or cancelled.
  *
- * Pure functions: no SPI, no curl, no clock, no state.  Every process may
- * call them; the dispatcher does for push, outbox.retry() and
- * outbox.fail() do for pull.
+ * Pure functions: no SPI, no curl, no clock, no state.  The
+ * dispatcher asks for push, outbox.retry() and outbox.fail() do for pull.
+ *
+ * Process: any.
  *
  *-------------------------------------------------------------------------
  */

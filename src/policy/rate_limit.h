@@ -7,7 +7,7 @@
  * full again.  Rates may be fractional (0.1: one request in ten seconds).
  *
  * Pure: no clock (times are passed in, in microseconds of one clock), no
- * allocation.  Kept inside the dispatcher's lane.
+ * allocation.  Process: the dispatcher, in a lane.
  *
  *-------------------------------------------------------------------------
  */

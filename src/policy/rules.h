@@ -3,7 +3,7 @@
  * rules.h
  *		A handler's own say on what an outcome code leads to.
  *
- * Pure: matching allocates nothing and raises nothing.  Any process.  Rules
+ * Pure: matching allocates nothing and raises nothing.  Process: any.  Rules
  * are read from jsonb by rules_parse.h.
  *
  *-------------------------------------------------------------------------

@@ -4,7 +4,7 @@
  *		A handler's rules, from jsonb.
  *
  * create_handler() and alter_handler() check with it (outbox._check_rules),
- * the dispatcher reads with it.  No SPI; any process.
+ * the dispatcher reads with it.  No SPI.  Process: any.
  *
  *-------------------------------------------------------------------------
  */

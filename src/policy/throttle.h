@@ -11,7 +11,7 @@
  * seconds.
  *
  * Pure: no clock (times are passed in, in microseconds of one clock that does
- * not step), no allocation.  Kept inside the dispatcher's lane.
+ * not step), no allocation.  Process: the dispatcher, in a lane.
  *
  *-------------------------------------------------------------------------
  */

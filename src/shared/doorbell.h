@@ -14,6 +14,8 @@
  * handlers have no lane: what concerns them goes to their claims and waiters
  * instead: whoever keeps those listens here.
  *
+ * Processes: any backend rings, the dispatcher empties.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_DOORBELL_H

@@ -7,7 +7,7 @@
  * that backend's transaction ends, so that the dispatcher comes back to what
  * the command has left.  It counts for nothing once that backend is gone.
  *
- * Backends raise and lower lockouts; the launcher and the dispatcher ask.
+ * Processes: any backend raises and lowers lockouts; the workers ask.
  *
  *-------------------------------------------------------------------------
  */

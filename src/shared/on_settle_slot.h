@@ -10,6 +10,8 @@
  * The first group is for the on_settle worker that holds the place, the second
  * one for everybody.
  *
+ * Processes: the on_settle workers; the launcher and the dispatcher look.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_ON_SETTLE_SLOT_H

@@ -9,8 +9,8 @@
  * one that was used least recently gives way when the table is full.
  * After a crash the table is empty.
  *
- * Any backend may call these functions, a committing or aborting one too:
- * they take spinlocks only and never fail.  Without shared memory there are
+ * Process: any backend, a committing or aborting one too: these functions
+ * take spinlocks only and never fail.  Without shared memory there are
  * no states and outbox_pull_state() returns NULL.
  *
  * What the positions mean and why they lose nothing is said in watermark.h,

@@ -7,7 +7,7 @@
  * whose extension has been seen.  Nothing process-local is stored here:
  * processes are named by pid and procno, never by pointer.
  *
- * Every process may read; who writes what is said at each field.  Without
+ * Process: any may read; who writes what is said at each field.  Without
  * shared_preload_libraries there is no shared memory, outbox_shared is NULL
  * and every function here says so by returning NULL or doing nothing.
  *

@@ -10,7 +10,7 @@
  * the executor's insertion directly.  No right on the table is checked; the
  * right to call the function that stages is what counts.
  *
- * Called by backends that stage.
+ * Process: any backend.
  *
  *-------------------------------------------------------------------------
  */

@@ -14,7 +14,7 @@
  * outbox_message_id_floor(t), so "id >= floor(since)" misses nothing.  There
  * is no such bound from above while the clock is behind the ids.
  *
- * Called by backends that stage; the lead may be asked by any process.
+ * Process: any backend; the lead may be asked by any process.
  *
  *-------------------------------------------------------------------------
  */

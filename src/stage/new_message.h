@@ -5,7 +5,7 @@
  *
  * Promises: a message that passes outbox_check_new_message() breaks no limit and
  * no header; one that does not is described by a fault, never by an error.
- * Pure but for the payload limit, a setting.
+ * Pure but for the payload limit, a setting.  Process: any backend.
  *
  *-------------------------------------------------------------------------
  */

@@ -5,6 +5,8 @@
  *
  * Pure: allocates in the current memory context, touches nothing else.
  *
+ * Process: any backend.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_PAYLOAD_H

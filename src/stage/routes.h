@@ -8,7 +8,7 @@
  * of the caller's snapshot.  A changed handler invalidates the cache through
  * a relcache message and through the shared route generation.
  *
- * Called by backends that stage, outside any parallel worker.
+ * Process: any backend, outside any parallel worker.
  *
  *-------------------------------------------------------------------------
  */

@@ -11,6 +11,8 @@
  *
  * Pure functions over bytes; no allocation but for a fault's text.
  *
+ * Process: any backend.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_TOPIC_H

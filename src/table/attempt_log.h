@@ -3,7 +3,8 @@
  * attempt_log.h
  *		Rows of outbox.attempt, as far as outbox.log_attempts asks for them.
  *
- * Used by the dispatcher for push and by consumers' backends for pull.
+ * Processes: the dispatcher and the on_settle workers for push, any backend
+ * for pull.
  *
  *-------------------------------------------------------------------------
  */

@@ -32,7 +32,6 @@
 
 #include "common/session.h"
 #include "compat.h"
-#include "consume/watermark.h"
 #include "table/delivery.h"
 #include "table/relation.h"
 

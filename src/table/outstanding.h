@@ -4,8 +4,9 @@
  *		Reading the index of outstanding deliveries in queue order.
  *
  * Rows are read with index scans of our own choosing rather than with SQL:
- * there is no plan that could go wrong on a table of settled rows.  Used by
- * the dispatcher for push lanes and by consumers' backends for claims.
+ * there is no plan that could go wrong on a table of settled rows.
+ *
+ * Processes: the dispatcher for push lanes, any backend for claims.
  *
  *-------------------------------------------------------------------------
  */

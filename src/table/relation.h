@@ -9,6 +9,8 @@
  * original; then this raises.  And whatever says "if free" waits for nobody's
  * lock, so that no operator's open transaction can stall a worker.
  *
+ * Process: any.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_RELATION_H

@@ -9,8 +9,8 @@
  * failure in a row up to its limit and starts anew after a success.  No wait
  * is ever longer than its pause, whatever the clock does meanwhile.
  *
- * Any process; allocates nothing and raises nothing.  All zeros is one that
- * has not failed.
+ * Allocates nothing and raises nothing.  All zeros is one that has not
+ * failed.  Processes: all workers.
  *
  *-------------------------------------------------------------------------
  */

@@ -9,7 +9,7 @@
  * the command's transaction has ended.  It also notices COMMIT PREPARED and
  * a dropped or updated extension.
  *
- * Runs in the backend that issues the command.
+ * Process: any backend, the one that issues the command.
  *
  *-------------------------------------------------------------------------
  */

@@ -9,6 +9,8 @@
  * again for the rest of the loop's iteration, because libcurl must never be
  * interrupted by a handler.
  *
+ * Process: the dispatcher.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_WAITSET_H

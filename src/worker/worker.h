@@ -12,6 +12,8 @@
  *
  * Background worker slots are scarce: a new duty uses one of these.
  *
+ * Processes: all workers.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_WORKER_H

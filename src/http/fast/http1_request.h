@@ -6,6 +6,8 @@
  * Pure: text in, text out, into buffers that are kept and grow to what is
  * usual.  The part that all requests of a target share is written once.
  *
+ * Process: the dispatcher.
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_HTTP1_REQUEST_H

@@ -12,7 +12,7 @@
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 
-#include "common/retry_policy.h"
+#include "policy/retry_policy.h"
 #include "policy/rules_parse.h"
 
 /* The value of a column that is never NULL in outbox.handler. */

@@ -3,8 +3,8 @@
  * retry_policy.h
  *		A handler's retry policy, as a query returns it.
  *
- * Used by the dispatcher and by consumers' backends, each in a query of its
- * own over outbox.handler.
+ * Processes: the dispatcher, the on_settle workers and consumers' backends, each
+ * in a query of its own over outbox.handler.
  *
  *-------------------------------------------------------------------------
  */
