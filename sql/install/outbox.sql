@@ -91,11 +91,74 @@ CREATE INDEX delivery_buried ON outbox.delivery (handler_id, message_id) WHERE s
 -- What bars a key of an ordered handler: the leased delivery, and dead ones if on_dead is block.
 CREATE INDEX delivery_blocking ON outbox.delivery (handler_id, key, state, message_id) WHERE state IN (2, 4) AND key IS NOT NULL;
 
+-- The formats of requests: a table in the library (src/format/format.c).
+CREATE FUNCTION outbox._formats(OUT name text, OUT batches boolean) RETURNS SETOF record
+LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 4 AS 'MODULE_PATHNAME', 'outbox_sql_formats';
+COMMENT ON FUNCTION outbox._formats() IS 'Internal: the formats that the library can send, and which of them in batches';
+
+-- Every option of a handler, in one row and nowhere else: the columns of
+-- outbox.handler and of the view outbox.handlers, the arguments of
+-- outbox.create_handler() and outbox.alter_handler() and what their comments
+-- say, what is accepted, stored and reset all follow from here.  What remains
+-- is who reads it (the dispatcher: src/dispatch/handlers.c) and README.md.
+--
+-- type: that of the argument, and of the column (a regprocedure is kept as
+-- its name).  initial: the default, NULL for none.  low and high: the range of
+-- a number or an interval; high of a text: it is an absolute path of at most
+-- so many bytes.  choices: what a text may be.  checker: the function that
+-- raises what is wrong with the value.  scope: "push", for handlers with a URL;
+-- "superuser", for them to set; "creation", for outbox.create_handler(), never
+-- changed.  secret: its kind in outbox.handler_secret, where it is kept.
+-- shown: what the view shows instead of the value.
+CREATE FUNCTION outbox._options(OUT name text, OUT type text, OUT initial text, OUT low text, OUT high text, OUT choices text[],
+	OUT checker text, OUT scope text[], OUT secret text, OUT shown text, OUT help text) RETURNS SETOF record
+LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_temp AS $$
+	VALUES
+	('timeout', 'interval', '30 s', '1 ms', '1 hour', NULL::text[], NULL, '{push}'::text[], NULL, NULL, 'of a request'),
+	('connect_timeout', 'interval', '5 s', '1 ms', '1 hour', NULL, NULL, '{push}', NULL, NULL, 'of its connection'),
+	('concurrency', 'int', '10', '1', '1000', NULL, NULL, '{push}', NULL, NULL, 'requests at once'),
+	('rate_limit', 'float8', NULL, '0.001', '1000000', NULL, NULL, '{push}', NULL, NULL, 'requests per second'),
+	('rate_burst', 'int', '1', '1', '1000000', NULL, NULL, '{push}', NULL, NULL, 'how many of them at once after a rest'),
+	('max_attempts', 'int', '8', '1', '1000', NULL, NULL, '{}', NULL, NULL, 'then the delivery is dead'),
+	('backoff', 'interval[]', NULL, NULL, NULL, NULL, '_check_backoff', '{}', NULL, NULL, 'a list of waits, of which the last repeats, instead of the two that follow'),
+	('backoff_base', 'interval', '2 s', '1 ms', '30 days', NULL, NULL, '{}', NULL, NULL, 'the first wait, doubling'),
+	('backoff_max', 'interval', '15 min', '1 ms', '30 days', NULL, NULL, '{}', NULL, NULL, 'to this one'),
+	('jitter', 'float8', '0.2', '0', '1', NULL, NULL, '{}', NULL, NULL, 'the random share of a wait'),
+	('retry_after_max', 'interval', '1 h', '0', '30 days', NULL, NULL, '{push}', NULL, NULL, 'the most that a receiver may ask for'),
+	('rules', 'jsonb', NULL, NULL, NULL, NULL, '_check_rules', '{}', NULL, NULL, 'what outcomes lead to, by their code'),
+	('format', 'text', 'raw', NULL, NULL, ARRAY(SELECT f.name FROM outbox._formats() f), NULL, '{push}', NULL, NULL, 'of the body'),
+	('headers', 'jsonb', NULL, NULL, NULL, NULL, '_check_headers', '{push}', NULL,
+		'ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys(h.headers) k ORDER BY k) AS header_names', 'to send along'),
+	('secret', 'text', NULL, NULL, NULL, NULL, NULL, '{push}', 'signing',
+		'EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) ''signing'') AS signs',
+		'to sign with: whsec_..., whsk_... or generate; outbox.rotate_secret() makes and tells one'),
+	('authorization', 'text', NULL, NULL, NULL, NULL, NULL, '{push}', 'authorization',
+		'EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) ''authorization'') AS authorizes',
+		'the value of that header'),
+	('batch_size', 'int', '1', '1', '1000', NULL, NULL, '{push}', NULL, NULL, 'messages in a request'),
+	('batch_wait', 'interval', '0', '0', '1 minute', NULL, NULL, '{push}', NULL, NULL, 'how long to wait for more of them'),
+	('http_version', 'text', '1.1', NULL, NULL, '{1.1,2}', NULL, '{push}', NULL, NULL, 'of HTTP'),
+	('unix_socket', 'text', NULL, NULL, '107', NULL, NULL, '{push,superuser}', NULL, NULL, 'to connect to instead of the URL''s host'),
+	('tls_ca_file', 'text', NULL, NULL, '1023', NULL, NULL, '{push,superuser}', NULL, NULL, 'whom to trust (PEM)'),
+	('tls_certificate_file', 'text', NULL, NULL, '1023', NULL, NULL, '{push,superuser}', NULL, NULL, 'to show (PEM)'),
+	('tls_key_file', 'text', NULL, NULL, '1023', NULL, NULL, '{push,superuser}', NULL, NULL, 'its key (PEM)'),
+	('breaker_threshold', 'int', '20', '0', '1000000', NULL, NULL, '{push}', NULL, NULL, 'failures in a row after which sending stops, 0 for never'),
+	('breaker_wait', 'interval', '5 s', '1 ms', '1 day', NULL, NULL, '{push}', NULL, NULL, 'for so long, doubling'),
+	('breaker_wait_max', 'interval', '5 min', '1 ms', '1 day', NULL, NULL, '{push}', NULL, NULL, 'to this'),
+	('disable_after', 'interval', '5 days', '1 minute', '3650 days', NULL, NULL, '{push}', NULL, NULL, 'of failure the handler is paused'),
+	('ordered', 'boolean', 'false', NULL, NULL, NULL, NULL, '{creation}', NULL, NULL, 'messages of one key are tried one at a time in stage order'),
+	('on_dead', 'text', 'skip', NULL, NULL, '{skip,block}', NULL, '{}', NULL, NULL, 'whether a dead one holds up its key'),
+	('on_settle', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{push}', NULL, NULL,
+		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again')
+$$;
+COMMENT ON FUNCTION outbox._options() IS 'Internal: every option of a handler';
+
 CREATE SEQUENCE outbox.handler_id AS int;
 
 -- Configuration only.  Pauses, the breaker and counters live in
 -- handler_status, so that they do not invalidate every backend's routes.
--- An id is never reused; a dropped handler keeps its row.
+-- An id is never reused; a dropped handler keeps its row.  The options of
+-- outbox._options() are columns too, added below.
 CREATE TABLE outbox.handler (
 	id int NOT NULL DEFAULT pg_catalog.nextval('outbox.handler_id') CONSTRAINT handler_pkey PRIMARY KEY,
 	name text NOT NULL,
@@ -107,39 +170,20 @@ CREATE TABLE outbox.handler (
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	dropped_at timestamptz,
 	-- the installation it sends from; rows of a copy arrive in any order, and none may be sent before all are there
-	home uuid DEFAULT outbox._home(),
-	-- requests
-	timeout interval NOT NULL DEFAULT '30 s',
-	connect_timeout interval NOT NULL DEFAULT '5 s',
-	concurrency int NOT NULL DEFAULT 10,
-	rate_limit float8,
-	rate_burst int NOT NULL DEFAULT 1,
-	headers jsonb,
-	format text NOT NULL DEFAULT 'raw',
-	batch_size int NOT NULL DEFAULT 1,
-	batch_wait interval NOT NULL DEFAULT '0',
-	http_version text NOT NULL DEFAULT '1.1',
-	unix_socket text,
-	tls_ca_file text,
-	tls_certificate_file text,
-	tls_key_file text,
-	-- retries
-	max_attempts int NOT NULL DEFAULT 8,
-	backoff interval[],
-	backoff_base interval NOT NULL DEFAULT '2 s',
-	backoff_max interval NOT NULL DEFAULT '15 min',
-	jitter float8 NOT NULL DEFAULT 0.2,
-	retry_after_max interval NOT NULL DEFAULT '1 h',
-	rules jsonb,
-	breaker_threshold int NOT NULL DEFAULT 20,
-	breaker_wait interval NOT NULL DEFAULT '5 s',
-	breaker_wait_max interval NOT NULL DEFAULT '5 min',
-	disable_after interval NOT NULL DEFAULT '5 days',
-	-- order and on_settle
-	ordered boolean NOT NULL DEFAULT false,
-	on_dead text NOT NULL DEFAULT 'skip',
-	on_settle text
+	home uuid DEFAULT outbox._home()
 );
+DO $$
+DECLARE
+	option record;
+BEGIN
+	FOR option IN SELECT * FROM outbox._options() LOOP
+		CONTINUE WHEN option.secret IS NOT NULL;
+		EXECUTE pg_catalog.format('ALTER TABLE outbox.handler ADD COLUMN %I %s', option.name, pg_catalog.replace(option.type, 'regprocedure', 'text'));
+		IF option.initial IS NOT NULL THEN
+			EXECUTE pg_catalog.format('ALTER TABLE outbox.handler ALTER COLUMN %I SET DEFAULT %L, ALTER COLUMN %1$I SET NOT NULL', option.name, option.initial);
+		END IF;
+	END LOOP;
+END $$;
 COMMENT ON TABLE outbox.handler IS 'Handlers and their options; change them with outbox.create_handler() and its kin';
 ALTER SEQUENCE outbox.handler_id OWNED BY outbox.handler.id;
 CREATE UNIQUE INDEX handler_name ON outbox.handler (name) WHERE dropped_at IS NULL;
@@ -474,20 +518,6 @@ CREATE TYPE outbox.settlement AS (
 COMMENT ON TYPE outbox.settlement IS
 'What an on_settle function is told: the message, the handler''s name, the attempt that has been made and its outcome (delivered, retrying, dead, cancelled) with its code (NULL if delivered), the HTTP status (NULL if there was no answer), the start of the response, as much of it as outbox.max_response_capture keeps, and the time of this settlement';
 
--- What only a handler with a URL can have; the others suit every handler.
-CREATE FUNCTION outbox._push_options() RETURNS text[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN ARRAY['timeout', 'connect_timeout', 'concurrency', 'rate_limit', 'rate_burst', 'retry_after_max', 'format', 'headers', 'secret',
-	'authorization', 'batch_size', 'batch_wait', 'http_version', 'unix_socket', 'tls_ca_file', 'tls_certificate_file', 'tls_key_file',
-	'breaker_threshold', 'breaker_wait', 'breaker_wait_max', 'disable_after', 'on_settle'];
-COMMENT ON FUNCTION outbox._push_options() IS 'Internal: options of handlers that have a URL';
-
-CREATE FUNCTION outbox._options() RETURNS text[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN outbox._push_options() OPERATOR(pg_catalog.||)
-	ARRAY['max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'jitter', 'rules', 'on_dead'];
-COMMENT ON FUNCTION outbox._options() IS 'Internal: options that outbox.alter_handler() can reset';
-
 -- The options of a call as one object: jsonb ones as they are, the rest as text.
 CREATE FUNCTION outbox._given(names text[], texts text[]) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -495,7 +525,7 @@ DECLARE
 	given jsonb := jsonb_object(names, texts);
 	option text;
 BEGIN
-	FOREACH option IN ARRAY ARRAY['headers', 'rules'] LOOP
+	FOR option IN SELECT o.name FROM outbox._options() o WHERE o.type = 'jsonb' LOOP
 		IF given ? option THEN
 			given := jsonb_set(given, ARRAY[option], (given ->> option)::jsonb);
 			IF jsonb_typeof(given -> option) <> 'object' THEN
@@ -598,25 +628,46 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._check_backoff(interval[]) IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
 
+-- Each option by itself, as its row in outbox._options() says.
+CREATE FUNCTION outbox._check_options(h outbox.handler) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := to_jsonb(h);
+	o record;
+	value text;
+BEGIN
+	FOR o IN SELECT * FROM outbox._options() t WHERE t.secret IS NULL AND (h.url IS NOT NULL OR NOT 'push' = ANY (t.scope)) LOOP
+		value := given ->> o.name;
+		IF o.choices IS NOT NULL THEN
+			PERFORM outbox._check_choice(o.name, value, o.choices);
+		ELSIF o.type = 'interval' THEN
+			PERFORM outbox._check_interval(o.name, value::interval, o.low, o.high);
+		ELSIF o.type IN ('int', 'float8') THEN
+			PERFORM outbox._check_number(o.name, value::float8, o.low::float8, o.high::float8);
+		ELSIF o.type = 'text' AND o.high IS NOT NULL THEN
+			PERFORM outbox._check_path(o.name, value, o.high::int);
+		ELSIF o.checker IS NOT NULL AND value IS NOT NULL THEN
+			EXECUTE format('SELECT outbox.%I(($1).%I)', o.checker, o.name) USING h;
+		END IF;
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox._check_options(outbox.handler) IS 'Internal: raise invalid_parameter_value unless each option of a handler has a value that it can have';
+
 -- The one place that knows what an acceptable handler is, but for its name,
--- secrets, on_settle and who may set what.
+-- secrets, on_settle function and who may set what: each option by itself,
+-- then those that have to suit each other.
 CREATE FUNCTION outbox._check_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	PERFORM outbox._check_topics(h.topics);
-	PERFORM outbox._check_number('max_attempts', h.max_attempts, 1, 1000);
-	IF h.backoff IS NOT NULL THEN
-		PERFORM outbox._check_backoff(h.backoff);
+	IF h.url IS NOT NULL THEN
+		PERFORM outbox._check_url(h.url);
 	END IF;
-	PERFORM outbox._check_interval('backoff_base', h.backoff_base, '1 ms', '30 days');
-	PERFORM outbox._check_interval('backoff_max', h.backoff_max, '1 ms', '30 days');
+	PERFORM outbox._check_options(h);
 	IF h.backoff_base > h.backoff_max THEN
 		RAISE EXCEPTION 'backoff_base is longer than backoff_max: % and %', h.backoff_base, h.backoff_max
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set backoff_max too.';
 	END IF;
-	PERFORM outbox._check_number('jitter', h.jitter, 0, 1);
-	PERFORM outbox._check_rules(h.rules);
-	PERFORM outbox._check_choice('on_dead', h.on_dead, '{skip,block}');
 	IF h.on_dead = 'block' AND NOT h.ordered THEN
 		RAISE EXCEPTION 'on_dead can be block only on an ordered handler'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'A handler is made ordered when it is created: ordered => true.';
@@ -630,26 +681,11 @@ COMMENT ON FUNCTION outbox._check_handler(outbox.handler) IS 'Internal: raise in
 CREATE FUNCTION outbox._check_push_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	PERFORM outbox._check_url(h.url);
-	PERFORM outbox._check_interval('timeout', h.timeout, '1 ms', '1 hour');
-	PERFORM outbox._check_interval('connect_timeout', h.connect_timeout, '1 ms', '1 hour');
-	PERFORM outbox._check_number('concurrency', h.concurrency, 1, 1000);
-	PERFORM outbox._check_number('rate_limit', h.rate_limit, 0.001, 1000000);
-	PERFORM outbox._check_number('rate_burst', h.rate_burst, 1, 1000000);
-	PERFORM outbox._check_interval('retry_after_max', h.retry_after_max, '0', '30 days');
-	PERFORM outbox._check_headers(h.headers);
-	PERFORM outbox._check_choice('format', h.format, '{raw,envelope,cloudevents,cloudevents-binary}');
-	PERFORM outbox._check_number('batch_size', h.batch_size, 1, 1000);
-	PERFORM outbox._check_interval('batch_wait', h.batch_wait, '0', '1 minute');
-	IF h.batch_size > 1 AND h.format = 'cloudevents-binary' THEN
-		RAISE EXCEPTION 'format cloudevents-binary cannot be sent in batches'
-			USING ERRCODE = 'invalid_parameter_value', HINT = 'Use format cloudevents, or a batch_size of 1.';
+	IF h.batch_size > 1 AND NOT (SELECT f.batches FROM outbox._formats() f WHERE f.name = h.format) THEN
+		RAISE EXCEPTION 'format % cannot be sent in batches', h.format
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = format('Use a batch_size of 1, or one of the formats %s.', (SELECT string_agg(f.name, ', ') FROM outbox._formats() f WHERE f.batches));
 	END IF;
-	PERFORM outbox._check_choice('http_version', h.http_version, '{1.1,2}');
-	PERFORM outbox._check_path('unix_socket', h.unix_socket, 107);
-	PERFORM outbox._check_path('tls_ca_file', h.tls_ca_file, 1023);
-	PERFORM outbox._check_path('tls_certificate_file', h.tls_certificate_file, 1023);
-	PERFORM outbox._check_path('tls_key_file', h.tls_key_file, 1023);
 	IF h.tls_key_file IS NOT NULL AND h.tls_certificate_file IS NULL THEN
 		RAISE EXCEPTION 'tls_key_file needs tls_certificate_file'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Name the certificate that the key belongs to.';
@@ -658,16 +694,25 @@ BEGIN
 		RAISE EXCEPTION 'tls_ca_file and tls_certificate_file need a URL that begins with https://'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Change the URL, or leave them out.';
 	END IF;
-	PERFORM outbox._check_number('breaker_threshold', h.breaker_threshold, 0, 1000000);
-	PERFORM outbox._check_interval('breaker_wait', h.breaker_wait, '1 ms', '1 day');
-	PERFORM outbox._check_interval('breaker_wait_max', h.breaker_wait_max, '1 ms', '1 day');
 	IF h.breaker_wait > h.breaker_wait_max THEN
 		RAISE EXCEPTION 'breaker_wait is longer than breaker_wait_max: % and %', h.breaker_wait, h.breaker_wait_max
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set breaker_wait_max too.';
 	END IF;
-	PERFORM outbox._check_interval('disable_after', h.disable_after, '1 minute', '3650 days');
 END $$;
-COMMENT ON FUNCTION outbox._check_push_handler(outbox.handler) IS 'Internal: what outbox._check_handler() checks of a handler with a URL';
+COMMENT ON FUNCTION outbox._check_push_handler(outbox.handler) IS 'Internal: what options of a handler with a URL have to suit each other';
+
+-- Credentials that anybody on the way can read are allowed, but not without a
+-- word.  What stays on this machine is not on any way.
+CREATE FUNCTION outbox._warn_of_clear_text(h outbox.handler) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF h.url ~* '^http://(?!(localhost|127(\.[0-9]{1,3}){3}|\[::1\])([:/?]|$))' AND h.unix_socket IS NULL
+		AND EXISTS (SELECT FROM outbox.handler_secret s WHERE s.handler_id = h.id AND s.kind = 'authorization') THEN
+		RAISE WARNING 'authorization of handler "%" is sent unencrypted', h.name
+			USING HINT = 'Use a URL that begins with https://: on the way to this one anybody can read it.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._warn_of_clear_text(outbox.handler) IS 'Internal: warn if a handler sends its authorization over a network without TLS';
 
 -- The role that created a handler; NULL if it is gone, or in a copy, where the
 -- same oid may be another's.
@@ -725,17 +770,19 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
 	creator boolean := superuser OR coalesce(pg_has_role(caller, outbox._creator(h.creator_oid, h.home), 'USAGE'), false);
+	push_options text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE 'push' = ANY (o.scope));
+	superuser_options text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE 'superuser' = ANY (o.scope));
 BEGIN
 	IF h.url IS NULL AND 'on_settle' = ANY (options) THEN
 		RAISE EXCEPTION 'option on_settle needs a handler with a URL'
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'Consumers of a handler without a URL settle in their own transaction: outbox.complete() and what they write commit together.';
-	ELSIF h.url IS NULL AND options && outbox._push_options() THEN
-		RAISE EXCEPTION 'option % needs a handler with a URL', (SELECT o FROM unnest(options) o WHERE o = ANY (outbox._push_options()) LIMIT 1)
+	ELSIF h.url IS NULL AND options && push_options THEN
+		RAISE EXCEPTION 'option % needs a handler with a URL', (SELECT o FROM unnest(options) o WHERE o = ANY (push_options) LIMIT 1)
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'A handler without a URL is for consumers that claim its messages.';
 	END IF;
-	IF options && '{unix_socket,tls_ca_file,tls_certificate_file,tls_key_file}' AND NOT superuser THEN
-		RAISE EXCEPTION 'only a superuser can set or reset unix_socket, tls_ca_file, tls_certificate_file and tls_key_file'
+	IF options && superuser_options AND NOT superuser THEN
+		RAISE EXCEPTION 'only a superuser can set or reset %', regexp_replace(array_to_string(superuser_options, ', '), ', (\w+)$', ' and \1')
 			USING ERRCODE = 'insufficient_privilege', HINT = 'They name files of the server. Ask a superuser to set them.';
 	END IF;
 	IF 'on_settle' = ANY (options) AND NOT creator THEN
@@ -759,19 +806,11 @@ COMMENT ON FUNCTION outbox._check_rights(outbox.handler, text[], text, text) IS 
 CREATE FUNCTION outbox._store_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	UPDATE outbox.handler t SET
-		creator = coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox._creator(h.creator_oid, h.home)), h.creator),
-		name = h.name, topics = h.topics, url = h.url, ordered = h.ordered, on_dead = h.on_dead, on_settle = h.on_settle,
-		timeout = h.timeout, connect_timeout = h.connect_timeout, concurrency = h.concurrency,
-		rate_limit = h.rate_limit, rate_burst = h.rate_burst,
-		headers = h.headers, format = h.format, batch_size = h.batch_size, batch_wait = h.batch_wait,
-		http_version = h.http_version, unix_socket = h.unix_socket,
-		tls_ca_file = h.tls_ca_file, tls_certificate_file = h.tls_certificate_file, tls_key_file = h.tls_key_file,
-		max_attempts = h.max_attempts, backoff = h.backoff, backoff_base = h.backoff_base, backoff_max = h.backoff_max,
-		jitter = h.jitter, retry_after_max = h.retry_after_max, rules = h.rules,
-		breaker_threshold = h.breaker_threshold, breaker_wait = h.breaker_wait, breaker_wait_max = h.breaker_wait_max,
-		disable_after = h.disable_after
-	WHERE t.id = h.id;
+	EXECUTE (
+		SELECT format('UPDATE outbox.handler t SET creator = $2, name = ($1).name, topics = ($1).topics, url = ($1).url, %s WHERE t.id = ($1).id',
+			string_agg(format('%I = ($1).%1$I', o.name), ', '))
+		FROM outbox._options() o WHERE o.secret IS NULL)
+	USING h, coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox._creator(h.creator_oid, h.home)), h.creator);
 EXCEPTION WHEN unique_violation THEN
 	RAISE EXCEPTION 'handler "%" already exists', h.name
 		USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or drop that handler first.';
@@ -819,6 +858,7 @@ BEGIN
 	PERFORM outbox._check_handler(h);
 	PERFORM outbox._store_handler(h);
 	PERFORM outbox._store_secrets(h.id, given, '{}');
+	PERFORM outbox._warn_of_clear_text(h);
 	INSERT INTO outbox.handler_status (handler_id) VALUES (h.id);
 	RETURN h.id;
 END $$;
@@ -846,17 +886,19 @@ CREATE FUNCTION outbox._reset_options(h outbox.handler, reset text[], given json
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	option text;
+	can_be_reset text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE NOT 'creation' = ANY (o.scope));
+	is_column text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE o.secret IS NULL);
 	assignments text[] := '{}';
 BEGIN
 	FOREACH option IN ARRAY reset LOOP
-		IF option IS NULL OR NOT option = ANY (outbox._options()) THEN
+		IF option IS NULL OR NOT option = ANY (can_be_reset) THEN
 			RAISE EXCEPTION 'there is no option "%" to reset', coalesce(option, 'NULL')
 				USING ERRCODE = 'invalid_parameter_value',
-					HINT = format('Options that can be reset are %s.', array_to_string(outbox._options(), ', '));
+					HINT = format('Options that can be reset are %s.', array_to_string(can_be_reset, ', '));
 		ELSIF given ? option THEN
 			RAISE EXCEPTION 'option % is both given and reset', option
 				USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out of one of them.';
-		ELSIF option NOT IN ('secret', 'authorization') THEN
+		ELSIF option = ANY (is_column) THEN
 			assignments := assignments || format('%I = DEFAULT', option);
 		END IF;
 	END LOOP;
@@ -889,6 +931,9 @@ BEGIN
 	PERFORM outbox._check_handler(h);
 	PERFORM outbox._store_handler(h);
 	PERFORM outbox._store_secrets(h.id, given, reset);
+	IF given ?| '{url,authorization}' THEN
+		PERFORM outbox._warn_of_clear_text(h);
+	END IF;
 	-- Claims have passed what waits behind dead letters.  (The dispatcher sees for itself.)
 	IF blocked AND h.on_dead <> 'block' AND h.url IS NULL THEN
 		PERFORM outbox._ring_rescan();
@@ -981,43 +1026,37 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._resume_handler(text, text[], text[]) IS 'Internal: body of outbox.resume_handler()';
 
-CREATE FUNCTION outbox.create_handler(name text, topics text[], url text DEFAULT NULL,
-	timeout interval DEFAULT NULL, connect_timeout interval DEFAULT NULL, concurrency int DEFAULT NULL,
-	rate_limit float8 DEFAULT NULL, rate_burst int DEFAULT NULL,
-	max_attempts int DEFAULT NULL, backoff interval[] DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
-	jitter float8 DEFAULT NULL, retry_after_max interval DEFAULT NULL, rules jsonb DEFAULT NULL,
-	format text DEFAULT NULL, headers jsonb DEFAULT NULL, secret text DEFAULT NULL, "authorization" text DEFAULT NULL,
-	batch_size int DEFAULT NULL, batch_wait interval DEFAULT NULL, http_version text DEFAULT NULL, unix_socket text DEFAULT NULL,
-	tls_ca_file text DEFAULT NULL, tls_certificate_file text DEFAULT NULL, tls_key_file text DEFAULT NULL,
-	breaker_threshold int DEFAULT NULL, breaker_wait interval DEFAULT NULL, breaker_wait_max interval DEFAULT NULL,
-	disable_after interval DEFAULT NULL,
-	ordered boolean DEFAULT NULL, on_dead text DEFAULT NULL, on_settle regprocedure DEFAULT NULL) RETURNS int
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
-COMMENT ON FUNCTION outbox.create_handler(text, text[], text, interval, interval, int, float8, int, int, interval[], interval, interval, float8, interval, jsonb, text, jsonb, text, text, int, interval, text, text, text, text, text, int, interval, interval, interval, boolean, text, regprocedure) IS
+-- create_handler() and alter_handler(), whose arguments are the options.
+DO $do$
+DECLARE
+	arguments text;
+	changeable text;
+	help text;
+BEGIN
+	SELECT pg_catalog.string_agg(pg_catalog.format('%I %s DEFAULT NULL', o.name, o.type), ', '),
+		pg_catalog.string_agg(pg_catalog.format('%I %s DEFAULT NULL', o.name, o.type), ', ') FILTER (WHERE NOT 'creation' OPERATOR(pg_catalog.=) ANY (o.scope)),
+		pg_catalog.string_agg(pg_catalog.concat(o.name, ' (' || COALESCE(o.initial, 'none') || '): ', o.help,
+			'; one of ' || pg_catalog.array_to_string(o.choices, ', '),
+			CASE WHEN 'superuser' OPERATOR(pg_catalog.=) ANY (o.scope) THEN '; superusers only' END, '.'), E'\n')
+	INTO arguments, changeable, help FROM outbox._options() o;
+
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.create_handler(name text, topics text[], url text DEFAULT NULL, %s) RETURNS int
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
+	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_handler IS %L', pg_catalog.format(
 'Create a handler. Messages staged from then on whose topic it takes are delivered to it.
 name: any text of up to 63 bytes. topics: patterns it takes, each a topic (invoice.paid), everything below one (invoice.*) or * for all.
 url: where messages are posted, http or https. Without one, consumers claim the messages. Options by name, NULL for the default:
-timeout (30 s) of a request, connect_timeout (5 s), concurrency (10) requests at once, rate_limit requests per second (none) with rate_burst (1);
-max_attempts (8), then the delivery is dead; backoff_base (2 s) doubling to backoff_max (15 min), or backoff, a list of waits of which the last repeats; jitter (0.2) is the random share of a wait; retry_after_max (1 hour) caps what a receiver may ask for; rules by outcome code;
-format (raw, envelope, cloudevents, cloudevents-binary), headers to send along, secret to sign with (whsec_..., whsk_... or generate; outbox.rotate_secret() makes and tells one), authorization, the value of that header; batch_size (1) messages in a request, batch_wait (0) for more of them; http_version (1.1, 2);
-unix_socket to connect to instead of the URL''s host, tls_ca_file, tls_certificate_file and tls_key_file (PEM): superusers only;
-breaker_threshold (20, 0 for never) failures in a row stop sending for breaker_wait (5 s) doubling to breaker_wait_max (5 min); disable_after (5 days) of failure the handler is paused;
-ordered (false): messages of one key are tried one at a time in stage order, on_dead (skip, block) says whether a dead one holds up its key; on_settle: a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again.
-Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.';
+%s
+Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.', help));
 
-CREATE FUNCTION outbox.alter_handler(name text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL,
-	timeout interval DEFAULT NULL, connect_timeout interval DEFAULT NULL, concurrency int DEFAULT NULL,
-	rate_limit float8 DEFAULT NULL, rate_burst int DEFAULT NULL,
-	max_attempts int DEFAULT NULL, backoff interval[] DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
-	jitter float8 DEFAULT NULL, retry_after_max interval DEFAULT NULL, rules jsonb DEFAULT NULL,
-	format text DEFAULT NULL, headers jsonb DEFAULT NULL, secret text DEFAULT NULL, "authorization" text DEFAULT NULL,
-	batch_size int DEFAULT NULL, batch_wait interval DEFAULT NULL, http_version text DEFAULT NULL, unix_socket text DEFAULT NULL,
-	tls_ca_file text DEFAULT NULL, tls_certificate_file text DEFAULT NULL, tls_key_file text DEFAULT NULL,
-	breaker_threshold int DEFAULT NULL, breaker_wait interval DEFAULT NULL, breaker_wait_max interval DEFAULT NULL,
-	disable_after interval DEFAULT NULL,
-	on_dead text DEFAULT NULL, on_settle regprocedure DEFAULT NULL, reset text[] DEFAULT NULL) RETURNS void
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
-COMMENT ON FUNCTION outbox.alter_handler(text, text, text[], text, interval, interval, int, float8, int, int, interval[], interval, interval, float8, interval, jsonb, text, jsonb, text, text, int, interval, text, text, text, text, text, int, interval, interval, interval, text, regprocedure, text[]) IS
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.alter_handler(name text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL, %s, reset text[] DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, changeable);
+END $do$;
+COMMENT ON FUNCTION outbox.alter_handler IS
 'Change a handler: options as in outbox.create_handler(), NULL keeps what is there.
 new_name: rename it. topics: for messages staged from then on. url: another URL, but not one where there was none; the handler''s authorization goes there too, so whoever is not its creator has to give or reset that as well. secret, authorization: replace what is there.
 reset: names of options to put back to their defaults. Whether a handler is ordered, and whether it pushes, is decided when it is created.
@@ -2037,6 +2076,18 @@ COMMENT ON FUNCTION outbox.adopt() IS
 What is outstanding is delivered from the commit on; cancel what should not be before. No other operation needs it: crash recovery, failover, rename and moving a tablespace keep the identity.
 Returns true if the database was held, false if it could send already. Only the owner of the extension and superusers may call it.';
 
+-- What is wrong with a handler's options; NULL if nothing is.
+CREATE FUNCTION outbox._handler_fault(h outbox.handler) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox._check_name(h.name);
+	PERFORM outbox._check_handler(h);
+	RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLERRM;
+END $$;
+COMMENT ON FUNCTION outbox._handler_fault(outbox.handler) IS 'Internal: what outbox._check_handler() would raise, NULL for nothing';
+
 CREATE FUNCTION outbox.verify() RETURNS TABLE (finding text, severity text, rows_found bigint, message_id uuid, handler text, hint text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -2134,6 +2185,11 @@ BEGIN
 		format('Functions that act with its rights fail. ALTER ROLE %I SUPERUSER, or give schema outbox and what is in it to a superuser.', r.rolname)
 	FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
 	WHERE n.nspname = 'outbox' AND NOT r.rolsuper
+	UNION ALL
+	SELECT 'handler with options that it cannot have', 'error', 1, NULL, h.name,
+		format('The row was changed by hand, and the handler may not be served: %s. Put it right with outbox.alter_handler().', f.fault)
+	FROM outbox.handler h CROSS JOIN LATERAL outbox._handler_fault(h) f (fault)
+	WHERE h.dropped_at IS NULL AND h.id <> 0 AND f.fault IS NOT NULL
 	UNION ALL
 	SELECT 'creator that is no role', CASE WHEN h.on_settle IS NULL THEN 'info' ELSE 'error' END, 1, NULL, h.name,
 		format('Role %I is gone: the handler''s on_settle function cannot run, and only superusers can change what is the creator''s to change. Create the handler anew.', h.creator)
@@ -2379,19 +2435,23 @@ GROUP BY d.handler_id, h.name;
 COMMENT ON VIEW outbox.handler_stats IS
 'How each handler did with the messages staged within the last hour: deliveries by state, attempts spent, time from staging to settlement (p50, p99). Reads that hour''s rows by the primary key, nothing older';
 
+-- Those that say how deliveries go come first, the other options as they are declared.
+DO $do$
+DECLARE
+	options text;
+BEGIN
+	SELECT pg_catalog.string_agg(COALESCE(o.shown, 'h.' || pg_catalog.quote_ident(o.name)), ', ')
+	INTO options FROM outbox._options() o WHERE NOT o.name OPERATOR(pg_catalog.=) ANY ('{ordered,on_dead,on_settle}');
+	EXECUTE pg_catalog.format($sql$
 CREATE VIEW outbox.handlers AS
 SELECT h.id, h.name, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, h.topics, h.url, h.ordered, h.on_dead, h.on_settle,
 	s.paused_at, s.paused_by, s.paused_reason,
 	CASE WHEN h.url IS NOT NULL THEN COALESCE(s.breaker, 'closed') END AS breaker, s.breaker_reason, s.breaker_until, s.failing_since,
-	h.timeout, h.connect_timeout, h.concurrency, h.rate_limit, h.rate_burst,
-	h.max_attempts, h.backoff, h.backoff_base, h.backoff_max, h.jitter, h.retry_after_max, h.rules,
-	h.format, h.batch_size, h.batch_wait, h.http_version, h.unix_socket, h.tls_ca_file, h.tls_certificate_file, h.tls_key_file,
-	ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys(h.headers) k ORDER BY k) AS header_names,
-	EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) 'signing') AS signs,
-	EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) 'authorization') AS authorizes,
-	h.breaker_threshold, h.breaker_wait, h.breaker_wait_max, h.disable_after, h.creator, h.created_at
+	%s, h.creator, h.created_at
 FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
-WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0;
+WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0
+	$sql$, options);
+END $do$;
 COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause and circuit breaker. No secrets: only whether there is one, and the names of the headers';
 
 CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz)

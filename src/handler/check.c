@@ -15,6 +15,8 @@
 #include "utils/jsonb.h"
 
 #include "common/fault.h"
+#include "common/result_set.h"
+#include "format/format.h"
 #include "format/own_headers.h"
 #include "handler/url.h"
 #include "stage/topic.h"
@@ -22,6 +24,7 @@
 PG_FUNCTION_INFO_V1(outbox_sql_check_pattern);
 PG_FUNCTION_INFO_V1(outbox_sql_check_url);
 PG_FUNCTION_INFO_V1(outbox_sql_check_headers);
+PG_FUNCTION_INFO_V1(outbox_sql_formats);
 
 /* outbox._check_pattern(pattern) */
 Datum
@@ -55,4 +58,21 @@ outbox_sql_check_headers(PG_FUNCTION_ARGS)
 	if (!outbox_check_headers(PG_GETARG_JSONB_P(0), OUTBOX_HEADERS_OF_HANDLER, &fault))
 		outbox_raise_fault(&fault);
 	PG_RETURN_VOID();
+}
+
+/* outbox._formats(OUT name, OUT batches) */
+Datum
+outbox_sql_formats(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = outbox_begin_result_set(fcinfo, 2);
+	const OutboxFormat *format;
+
+	for (int i = 0; (format = outbox_format_at(i)) != NULL; i++)
+	{
+		Datum		values[2] = {CStringGetTextDatum(format->name), BoolGetDatum(format->batch_content_type != NULL)};
+		bool		nulls[2] = {false, false};
+
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	PG_RETURN_NULL();
 }

@@ -21,9 +21,9 @@ INSERT INTO privilege VALUES
 ('function', '_ring _ring_handlers _ring_rescan _ring_launcher _skip_row _handler_changed _status_changed _home _is_copy _seed_ids', 'W'),
 -- checks
 ('function', '_check_rules _check_pattern _check_url _check_headers _check_name _check_number _check_interval _check_choice _check_path', 'W'),
-('function', '_check_topics _check_backoff _check_handler _check_push_handler _check_on_settle _check_rights _check_filter', 'W'),
+('function', '_check_topics _check_backoff _check_handler _check_options _check_push_handler _handler_fault _warn_of_clear_text _check_on_settle _check_rights _check_filter', 'W'),
 -- the bodies of public functions, and what they have in common
-('function', '_creator _rotate_secret _store_secret _public_key _id_floor _push_options _options _given _store_handler _store_secrets _lock_handler _reset_options', 'W'),
+('function', '_creator _rotate_secret _store_secret _public_key _id_floor _options _formats _given _store_handler _store_secrets _lock_handler _reset_options', 'W'),
 ('function', '_create_handler _alter_handler _drop_handler _pause_handler _resume_handler _cancel_dropped', 'W'),
 ('function', '_pull_handler_id _part _check_role _grant_part _revoke_part _lock_grants _refresh_consumers _revoke_unused _prune_inbox', 'W'),
 ('function', '_topic_taken _retention _live_handler _lock_message _handler_of_message _revive _route_again _cancel _cancel_all _state_name', 'W'),

@@ -18,34 +18,6 @@ FROM (VALUES ('outbox.stage', 1), ('outbox.try_stage', 1), ('outbox.stage_many',
 	('outbox.drop_handler', 1), ('outbox.pause_handler', 1), ('outbox.resume_handler', 1)) v (f, required) JOIN pg_proc p ON p.oid = v.f::regproc;
 SELECT is(proparallel::text, 'u', proname || ' is parallel unsafe') FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace AND proname ~ '^((try_)?stage|[a-z]+_handler$)';
 
--- Every option of a handler can be set at creation, changed and reset, and is
--- stored and shown; what is decided once is not.
-SELECT set_eq($$ SELECT unnest(outbox._options()) UNION SELECT unnest('{name,topics,url,ordered}'::text[]) $$,
-	$$ SELECT unnest(proargnames) FROM pg_proc WHERE oid = 'outbox.create_handler'::regproc $$, 'create_handler takes every option');
-SELECT set_eq($$ SELECT unnest(outbox._options()) UNION SELECT unnest('{name,new_name,topics,url,reset}'::text[]) $$,
-	$$ SELECT unnest(proargnames) FROM pg_proc WHERE oid = 'outbox.alter_handler'::regproc $$, 'alter_handler takes every option but ordered');
-SELECT set_eq($$ SELECT unnest(outbox._options()) EXCEPT SELECT unnest('{secret,authorization}'::text[]) UNION SELECT unnest('{id,name,topics,url,ordered,creator,creator_oid,created_at,dropped_at,home}'::text[]) $$,
-	$$ SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.handler'::regclass AND attnum > 0 AND NOT attisdropped $$, 'every option has a column');
-SELECT is_empty($$ SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.handler'::regclass AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('headers', 'dropped_at', 'home', 'creator_oid')
-	EXCEPT SELECT attname::text FROM pg_attribute WHERE attrelid = 'outbox.handlers'::regclass $$, 'the view shows every column but headers and those that are internal');
-SELECT is_empty($$ SELECT unnest(outbox._push_options()) EXCEPT SELECT unnest(outbox._options()) $$, 'push options are options');
-
--- Each option, one by one, ends up in its column, whatever its place in the argument list.
-CREATE FUNCTION pg_temp.stored(option text, value text) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-	result text;
-BEGIN
-	EXECUTE format('SELECT outbox.create_handler(''probe'', ''{t}'', ''https://example.com/'', %I => %L)', option, value);
-	EXECUTE format('SELECT %I FROM outbox.handler WHERE name = ''probe'' AND dropped_at IS NULL', option) INTO result;
-	PERFORM outbox.drop_handler('probe');
-	RETURN result;
-END $$;
-SELECT is(pg_temp.stored(option, value), value, option || ' is stored')
-FROM (VALUES ('timeout', '00:00:07'), ('connect_timeout', '00:00:03'), ('concurrency', '3'), ('rate_limit', '2.5'), ('rate_burst', '4'), ('retry_after_max', '00:10:00'), ('format', 'envelope'),
-	('headers', '{"x-a": "b"}'), ('batch_size', '5'), ('batch_wait', '00:00:00.02'), ('http_version', '2'), ('unix_socket', '/s'), ('tls_ca_file', '/ca'), ('tls_certificate_file', '/c'),
-	('breaker_threshold', '9'), ('breaker_wait', '00:00:06'), ('breaker_wait_max', '00:00:08'), ('disable_after', '2 days'), ('max_attempts', '6'), ('backoff', '{00:00:01,00:00:02}'),
-	('backoff_base', '00:00:04'), ('backoff_max', '00:00:09'), ('jitter', '0.3'), ('rules', '{"404": {"action": "fail"}}'), ('ordered', 'true')) v (option, value);
-
 -- The state a delivery begins in.
 SELECT lives_ok($$ SELECT outbox.create_handler('pull', '{s.*}', ordered => true), outbox.create_handler('push', '{s.*}', 'http://127.0.0.1:9/') $$, 'handlers');
 SELECT lives_ok($$ SELECT outbox.stage('s.now', key => 'k'), outbox.stage('s.later', key => 'k', delay => '1 hour', min_version => 2) $$, 'messages');
