@@ -130,7 +130,7 @@ fuzz-http1: build/fuzz/http1_fuzz
 fuzz: fuzz-http1 fuzz-policy
 .PHONY: fuzz fuzz-policy fuzz-http1
 
-# Headers are few: rebuild everything when one of them changes.
+# Everything is built anew when a header changes; that takes half a minute.
 $(OBJS) $(HTTP_OBJS): $(call files,src/*.h src/*/*.h src/*/*/*.h)
 
 # Programs the benchmarks and load tests use; none of them sees the server.

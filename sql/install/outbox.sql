@@ -230,7 +230,7 @@ COMMENT ON TABLE outbox.attempt IS 'Log of attempts; outcome is the delivery sta
 
 -- Outcomes that wait for their handler's on_settle function.  The dispatcher
 -- adds a row in the transaction that marks the delivery as handed over
--- (leased, due at infinity); a on_settle worker takes it away in the one that
+-- (leased, due at infinity); an on_settle worker takes it away in the one that
 -- settles the delivery.  Few rows: bounded for each handler.
 CREATE SEQUENCE outbox.on_settle_queue_id;
 
@@ -875,7 +875,8 @@ BEGIN
 		RAISE EXCEPTION 'handler "%" is built in and cannot be changed', handler
 			USING ERRCODE = 'insufficient_privilege', HINT = 'The setting outbox.unrouted says what it is used for.';
 	ELSIF h.dropped_at IS NOT NULL THEN
-		RAISE EXCEPTION 'handler "%" was dropped meanwhile', handler USING ERRCODE = 'undefined_object';
+		RAISE EXCEPTION 'handler "%" was dropped meanwhile', handler
+			USING ERRCODE = 'undefined_object', HINT = 'The view outbox.handlers lists the handlers there are.';
 	END IF;
 	RETURN h;
 END $$;

@@ -38,7 +38,7 @@ extern void outbox_write_outcome(const OutboxPullHandler *handler, OutboxDeliver
 								 const OutboxDeliveryRow *row, const OutboxVerdict *verdict,
 								 const char *error, TimestampTz due_at, TimestampTz now, List **attempts);
 
-/* Note an attempt for outbox_log_attempts_of(), if it is to be logged. */
+/* Note an attempt for outbox_log_noted_attempts(), if it is to be logged. */
 extern void outbox_note_attempt(const OutboxPullHandler *handler, const OutboxDeliveryRow *row,
 								OutboxState outcome, const char *code, const char *error,
 								TimestampTz now, List **attempts);

@@ -29,7 +29,7 @@
 #define FIRST_LOOK_US (5 * 1000)
 #define MAX_LOOK_US (1000 * 1000)
 
-/* That a standby is awaited is said after this time, once. */
+/* That a standby is awaited is said after this time, once until one confirms something again. */
 #define SAY_AFTER_US (3 * USECS_PER_SEC)
 
 /* One lane's part of what has been settled up to a place in the WAL. */

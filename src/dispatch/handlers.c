@@ -84,7 +84,7 @@ typedef enum LoadColumn
 	COL_HEADERS
 } LoadColumn;
 
-/* One row of the result, and where what is read from it is allocated. */
+/* One row of the result. */
 typedef struct RowReader
 {
 	HeapTuple	tuple;

@@ -701,12 +701,12 @@ outbox_order_must_wait(const OutboxDelivery *delivery)
 }
 
 static void
-set_pinned(OutboxDelivery *delivery, bool held)
+set_pinned(OutboxDelivery *delivery, bool pinned)
 {
-	if (delivery->pinned == held)
+	if (delivery->pinned == pinned)
 		return;
-	delivery->pinned = held;
-	delivery->order_key->npinned += held ? 1 : -1;
+	delivery->pinned = pinned;
+	delivery->order_key->npinned += pinned ? 1 : -1;
 }
 
 void
@@ -724,7 +724,7 @@ outbox_order_settled(OutboxDelivery *delivery, bool outstanding, TimestampTz due
 
 	if (key == NULL)
 		return;
-	/* It stays held until it leaves memory: the transaction may yet fail. */
+	/* It stays pinned until it leaves memory: the transaction may yet fail. */
 	delivery->order_before = delivery->order_state;
 	set_state(delivery, OUTBOX_ORDER_SETTLED);
 	blocks = outstanding || (!delivery->obsolete && stops_key(delivery));
@@ -797,7 +797,7 @@ outbox_order_forget_waiting(OutboxOrder *order)
 }
 
 /*
- * What of the key lies in the ring's range, and has been sent, may have been
+ * What of the key lies in the notice's range, and has been sent, may have been
  * requeued: whether its answer counts is only known once that is settled,
  * and nothing goes before that.
  */

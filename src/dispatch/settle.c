@@ -358,7 +358,7 @@ put_outcome(const OutboxDelivery *delivery, TimestampTz now)
 		set_column(C_DUE_AT, TimestampTzGetDatum(delivery->next_due_at), false);
 }
 
-/* Handed over: nobody is to try it until a on_settle worker has settled it; what the attempt before left stays. */
+/* Handed over: nobody is to try it until an on_settle worker has settled it; what the attempt before left stays. */
 static void
 put_hand_over(void)
 {
@@ -493,7 +493,7 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 	if (!delivery->obsolete)
 		delivery->found_due_at = delivery->verdict.state == OUTBOX_RETRYING && !delivery->has_on_settle ?
 			delivery->next_due_at : DT_NOEND;
-	/* Until a on_settle worker has settled it, what is handed over blocks its key. */
+	/* Until an on_settle worker has settled it, what is handed over blocks its key. */
 	outbox_order_settled(delivery, delivery->found_due_at != DT_NOEND || is_handed_over(delivery), delivery->found_due_at);
 	dlist_push_tail(&settled, &delivery->link);
 }

@@ -7,7 +7,7 @@
  * of the attempt and the end of the hand-over commit together or not at all.
  * If the function fails, what commits is the attempt's failure.
  *
- * Process: a on_settle worker, outside a transaction.
+ * Process: an on_settle worker, outside a transaction.
  *
  *-------------------------------------------------------------------------
  */

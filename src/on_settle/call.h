@@ -10,7 +10,7 @@
  * put back, deferrable constraints are checked at once, and timers end it
  * when it takes too long.
  *
- * Process: a on_settle worker, in a transaction.
+ * Process: an on_settle worker, in a transaction.
  *
  *-------------------------------------------------------------------------
  */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * queue.c
- *		The hand-overs that a on_settle worker knows of, a queue for each handler.
+ *		The hand-overs that an on_settle worker knows of, a queue for each handler.
  *
  * See on_settle/queue.h.  One that has to wait for a time is kept aside and
  * joins its queue's end when the time has come.

@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * queue.h
- *		The hand-overs that a on_settle worker knows of, a queue for each handler.
+ *		The hand-overs that an on_settle worker knows of, a queue for each handler.
  *
  * Handlers take turns, one delivery at a time, so that one with a thousand
  * waiting delays another by one function call only.  Touches neither the
- * database nor shared memory.  Process: a on_settle worker.
+ * database nor shared memory.  Process: an on_settle worker.
  *
  *-------------------------------------------------------------------------
  */

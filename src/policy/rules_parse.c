@@ -243,7 +243,8 @@ outbox_rules_parse(Jsonb *jsonb)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("too many rules"),
 				 errdetail("There are %d; at most %d are allowed.",
-						   (int) JB_ROOT_COUNT(jsonb), OUTBOX_MAX_RULES)));
+						   (int) JB_ROOT_COUNT(jsonb), OUTBOX_MAX_RULES),
+				 errhint("A class such as \"5xx\", or \"*\", stands for many.")));
 
 	rules = palloc0(offsetof(OutboxRules, rules) + JB_ROOT_COUNT(jsonb) * sizeof(OutboxRule));
 	iterator = JsonbIteratorInit(&jsonb->root);

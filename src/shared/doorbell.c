@@ -9,9 +9,9 @@
  * read everything settled in between.
  *
  * All memory is taken while the transaction runs.  At commit the notes are
- * copied into the ring under a spinlock; when the ring is full a stroke is
+ * copied into shared memory under a spinlock; when that is full a notice is
  * merged into one of the same handler, and failing that the overflow flag
- * makes the dispatcher read again from the lowest key that did not fit.
+ * makes the dispatcher read again from the lowest position that did not fit.
  *
  *-------------------------------------------------------------------------
  */
@@ -30,7 +30,7 @@
 
 #define MAX_EXACT_NOTES 16
 
-/* How many strokes are rung under one hold of the spinlock. */
+/* How many notices are left under one hold of the spinlock. */
 #define RING_SLICE 32
 
 /* The notes of the running transaction: exact ones first, then a range per handler. */
@@ -89,7 +89,7 @@ append_note(void)
 	return &notes[nnotes++];
 }
 
-/* Make a stroke stand for what another one stands for as well. */
+/* Make a notice stand for what another one stands for as well. */
 static void
 widen(OutboxNotice *notice, const OutboxNotice *other)
 {
@@ -198,7 +198,7 @@ outbox_doorbell_note_rescan(void)
 		note_rescan = true;
 }
 
-/* Put a stroke that does not fit where it loses least.  Caller holds the mutex. */
+/* Put a notice that does not fit where it loses least.  Caller holds the mutex. */
 static void
 ring_overflow(OutboxDatabase *db, const OutboxNotice *notice)
 {

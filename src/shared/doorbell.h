@@ -9,10 +9,10 @@
  * spinlock.  A savepoint that rolls back may leave its notes: ringing for
  * nothing is harmless.
  *
- * The dispatcher empties the ring first and takes its snapshot second, so
- * that a row is either seen by the snapshot or still in the notice.  Pull
- * handlers have no lane: what concerns them goes to their claims and waiters
- * instead: whoever keeps those listens here.
+ * The dispatcher empties the doorbell first and takes its snapshot second, so
+ * that a row is either seen by the snapshot or still among the notices.  Pull
+ * handlers have no lane: what concerns them goes to their claims and waiters,
+ * and whoever keeps those listens here.
  *
  * Processes: any backend rings, the dispatcher empties.
  *
@@ -76,21 +76,18 @@ extern void outbox_doorbell_listen(const OutboxDoorbellListener *new_listener);
  */
 extern void outbox_doorbell_before_commit(void);
 
-/* Called by the library's transaction callback: notice, or forget.  Never fails. */
+/* Called by the library's transaction callback: ring, or forget.  Never fails. */
 extern void outbox_doorbell_at_commit(void);
 extern void outbox_doorbell_at_abort(void);
 
 /* PREPARE TRANSACTION: nothing rings; COMMIT PREPARED asks for a rescan. */
 extern void outbox_doorbell_at_prepare(void);
 
-/*
- * Ring at once, outside any transaction (a rolled-back claim that gives its
- * key back, an exiting waiter).  Never fails.
- */
+/* Ring at once, outside any transaction: an on_settle worker has settled a delivery.  Never fails. */
 extern void outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxNotice *notice);
 
 /*
- * Dispatcher side.  Moves the whole ring into out (room for OUTBOX_MAX_NOTICES),
+ * Dispatcher side.  Moves all notices into out (room for OUTBOX_MAX_NOTICES),
  * reports and clears the overflow and rescan flags.  Returns the number moved.
  */
 extern int	outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,

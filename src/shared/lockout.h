@@ -3,7 +3,7 @@
  * lockout.h
  *		Keeps dispatchers out of a database that a command needs for itself.
  *
- * A bar belongs to the backend whose command asks for it and falls when
+ * A lockout belongs to the backend whose command asks for it and falls when
  * that backend's transaction ends, so that the dispatcher comes back to what
  * the command has left.  It counts for nothing once that backend is gone.
  *
@@ -17,13 +17,14 @@
 #include "shared/shmem.h"
 
 /*
- * Bar dispatchers from the database of this slot, and tell which one, or
- * which on_settle worker without one, is there now (pid 0: none).  Raising it again is harmless.  False if so many
- * others have raised one that there is no room: try again.
+ * Lock dispatchers out of the database of this slot, and tell which one, or
+ * which on_settle worker without one, is there now (pid 0: none).  Raising it
+ * again is harmless.  False if so many others have raised one that there is no
+ * room: try again.
  */
 extern bool outbox_lockout_raise(OutboxDatabase *slot, pid_t *pid, int *procno);
 
-/* Lower every bar of this backend.  Called by the transaction callback; never fails. */
+/* Lower every lockout of this backend.  Called by the transaction callback; never fails. */
 extern void outbox_lockouts_lower(void);
 
 /* Caller holds the slot's mutex: has anybody raised a lockout? */

@@ -26,7 +26,7 @@
 #define OUTBOX_ERROR_LEN 256
 #define OUTBOX_MAX_LOCKOUTS 8
 
-/* One stroke of the doorbell: what of one handler may have become due. */
+/* A notice of the doorbell: what of one handler may have become due. */
 typedef enum OutboxNoticeKind
 {
 	OUTBOX_NOTICE_DUE,			/* outstanding rows in [lo, hi] are new */

@@ -389,7 +389,8 @@ array_arg(FunctionCallInfo fcinfo, int n, const char *name, Oid type, bool **nul
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("%s must be an array of one dimension", name)));
+				 errmsg("%s must be an array of one dimension", name),
+				 errhint("Pass one element for each message.")));
 	deconstruct_array(array, type, -1, false, TYPALIGN_INT, &elems, nulls, nelems);
 	return elems;
 }

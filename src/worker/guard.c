@@ -134,10 +134,10 @@ wait_for_departure(OutboxDatabase *slot)
 
 	for (;;)
 	{
-		bool		barred = outbox_lockout_raise(slot, &pid, &procno);
+		bool		locked_out = outbox_lockout_raise(slot, &pid, &procno);
 		TimestampTz waited = GetCurrentTimestamp() - begin;
 
-		if ((barred && pid == 0) || waited >= LEAVE_TIMEOUT_US)
+		if ((locked_out && pid == 0) || waited >= LEAVE_TIMEOUT_US)
 			return;
 		outbox_set_latch(procno);
 		if (pid != 0 && !signalled && waited >= SIGNAL_AFTER_US)

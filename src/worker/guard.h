@@ -5,8 +5,8 @@
  *
  * DROP DATABASE, ALTER DATABASE RENAME and SET TABLESPACE, and CREATE
  * DATABASE with it as template refuse to run while anybody is connected.
- * The guard asks the dispatcher to leave first and lockouts its return until
- * the command's transaction has ended.  It also notices COMMIT PREPARED and
+ * The guard asks the dispatcher to leave first and locks it out until the
+ * command's transaction has ended.  It also notices COMMIT PREPARED and
  * a dropped or updated extension.
  *
  * Process: any backend, the one that issues the command.
@@ -19,7 +19,7 @@
 /* Install the hooks; from _PG_init when preloaded. */
 extern void outbox_guard_init(void);
 
-/* The transaction has ended: what was barred is free again.  Called by the transaction callback; never fails. */
+/* The transaction has ended: what was locked out may come back.  Called by the transaction callback; never fails. */
 extern void outbox_guard_at_end(void);
 
 #endif							/* OUTBOX_GUARD_H */

@@ -199,12 +199,12 @@ outbox_slot_sends(bool sends)
 bool
 outbox_slot_is_locked_out(void)
 {
-	bool		barred;
+	bool		locked_out;
 
 	SpinLockAcquire(&slot->mutex);
-	barred = outbox_is_locked_out_locked(slot);
+	locked_out = outbox_is_locked_out_locked(slot);
 	SpinLockRelease(&slot->mutex);
-	return barred;
+	return locked_out;
 }
 
 void

@@ -58,6 +58,24 @@ foreach my $name (slurp('src/guc.c') =~ /Variable\("(outbox\.\w+)"/g)
 {
 	like($readme, qr/`\Q$name\E`/, "README.md mentions $name");
 }
+# "Every error has a hint": whatever a call is refused for by name.
+my @without;
+foreach my $file (map { glob "$root/src/$_/*.c" } qw(stage handler consume operate policy))
+{
+	my $text = slurp($file =~ s{^\Q$root\E/}{}r);
+	while ($text =~ /ereport\(ERROR,(.*?)\);\n/sg)
+	{
+		my $error = $1;
+		push @without, $error =~ /(errmsg\("[^"]*")/ unless $error =~ /errhint/ || $error =~ /ERRCODE_(?:INTERNAL_ERROR|E_R_I_E\w*)/;
+	}
+}
+while ($install =~ /(RAISE EXCEPTION .*?;)/sg)
+{
+	my $error = $1;
+	push @without, $error unless $error =~ /\bHINT\b/;
+}
+is(join("\n", @without), '', 'every error of a call has a hint');
+
 foreach my $link ($readme =~ /\]\(#([a-z-]+)\)/g)
 {
 	my ($heading) = grep { lc($_) =~ s/[^a-z ]//gr =~ s/ /-/gr eq $link } $readme =~ /^#+ (.*)$/mg;

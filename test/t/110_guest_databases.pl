@@ -101,7 +101,7 @@ is($node->sql("SELECT count(*) FROM outbox.deliveries WHERE state = 'pending'", 
 delivers('store', '/shop', 'and whatever the original does');
 is($receiver->count('/shop'), $requests + 1, 'the copy has sent nothing');
 
-# Two copies at once, and commands that fail: the bar falls with the last of them.
+# Two copies at once, and commands that fail: the lockout falls with the last of them.
 my @sessions = map { $node->background_psql('postgres', on_error_stop => 0) } 1 .. 2;
 $sessions[$_]->query("CREATE DATABASE twin$_ TEMPLATE store") foreach 0 .. 1;
 $_->quit foreach @sessions;
@@ -114,7 +114,7 @@ delivers('store', '/shop', 'the dispatcher is back in any case');
 my $session = $node->background_psql('postgres', on_error_stop => 0);
 $session->query_safe('BEGIN; ALTER DATABASE store RENAME TO shop');
 is($node->sql("SELECT state || ' ' || (pid IS NULL) FROM outbox.dispatchers WHERE database = 'store'", 'other'),
-	'locked out true', 'RENAME in a transaction block bars the dispatcher');
+	'locked out true', 'RENAME in a transaction block locks the dispatcher out');
 $session->query_safe('ROLLBACK');
 delivers('store', '/shop', 'until it is rolled back');
 $session->query_safe('BEGIN; ALTER DATABASE store RENAME TO shop');

@@ -82,7 +82,7 @@ foreach my $statement (
 	like($node->sql_error("SET ROLE mallory; $statement"), qr/ERROR:  42501/, "refused: $statement");
 }
 
-# Everything that writes: producers, the dispatcher, hooks, consumers, operators.
+# Everything that writes: producers, the dispatcher, on_settle functions, consumers, operators.
 my $url = $receiver->url('');
 $node->sql(<<"SQL");
 SET ROLE app;
@@ -108,7 +108,7 @@ SELECT outbox.accept('s', 'm'), outbox.accept('s', 'm');
 SQL
 $node->wait_for("SELECT string_agg(DISTINCT handler || ' ' || state, ', ' ORDER BY handler || ' ' || state) FROM outbox.deliveries",
 	'dropped pending, fails dead, gone dead, hooked delivered, ok delivered, pull "quoted\' one pending, slow pending', 'all are delivered or dead');
-is($node->sql('SELECT count(*) FROM public.settled'), 5, 'hooks ran');
+is($node->sql('SELECT count(*) FROM public.settled'), 5, 'functions ran');
 $node->wait_for("SELECT string_agg(name || ' ' || CASE WHEN paused_at IS NULL THEN breaker ELSE 'paused' END, ', ' ORDER BY name) FROM outbox.handlers WHERE name IN ('gone', 'fails')", 'fails open, gone paused', 'a breaker is open and a handler paused');
 $node->sql(<<'SQL');
 SET ROLE "we ""rk' er";
@@ -141,7 +141,7 @@ SQL
 $node->sql("BEGIN; SET LOCAL session_replication_role = replica; UPDATE outbox.installation SET database_oid = 1; COMMIT; SELECT outbox.adopt()");
 is($node->sql('SELECT count(*) FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id WHERE d.state > 2 AND d.settled_at < now() - interval \'1 hour\''), 0, 'pruned');
 cmp_ok($node->sql('SELECT count(*) FROM mallory.child c WHERE NOT EXISTS (SELECT FROM outbox.message m WHERE m.id = c.id)'), '>', 0, 'what mallory refers to was removed');
-$node->wait_for("SELECT count(*) FROM outbox.on_settle_queue", 0, 'nothing is left with hooks');
+$node->wait_for("SELECT count(*) FROM outbox.on_settle_queue", 0, 'nothing is left to run');
 is($node->sql($sprung), '', 'no trigger of mallory has fired');
 
 # The traps are set all the same, and outbox.verify() sees them.

@@ -20,10 +20,10 @@ $node->sql(<<'SQL');
 CREATE ROLE mallory;
 CREATE SCHEMA evil AUTHORIZATION mallory;
 GRANT USAGE ON SCHEMA evil TO PUBLIC;
-CREATE SCHEMA hooks;
-CREATE FUNCTION hooks.on_settle(s outbox.settlement) RETURNS void LANGUAGE plpgsql AS 'BEGIN END';
-GRANT USAGE ON SCHEMA hooks TO PUBLIC;
-ALTER FUNCTION hooks.on_settle OWNER TO mallory;
+CREATE SCHEMA functions;
+CREATE FUNCTION functions.on_settle(s outbox.settlement) RETURNS void LANGUAGE plpgsql AS 'BEGIN END';
+GRANT USAGE ON SCHEMA functions TO PUBLIC;
+ALTER FUNCTION functions.on_settle OWNER TO mallory;
 GRANT EXECUTE ON ALL ROUTINES IN SCHEMA outbox TO mallory;
 SELECT outbox.grant_operator('mallory'), outbox.grant_monitor('mallory');
 SET ROLE mallory;
@@ -99,7 +99,7 @@ sub calls
 {
 	my $name = shift;
 	return <<"SQL";
-SELECT outbox.create_handler('$name', '{$name.*}', '$url/ok', headers => '{"a": "b"}', rules => '{"404": "cancel"}', backoff => '{1 s}', "authorization" => 'x', secret => 'generate', on_settle => 'hooks.on_settle(outbox.settlement)');
+SELECT outbox.create_handler('$name', '{$name.*}', '$url/ok', headers => '{"a": "b"}', rules => '{"404": "cancel"}', backoff => '{1 s}', "authorization" => 'x', secret => 'generate', on_settle => 'functions.on_settle(outbox.settlement)');
 SELECT outbox.create_handler('$name slow', '{$name.*}', '$url/fails', ordered => true, on_dead => 'block', max_attempts => 2, backoff => '{1 day}');
 SELECT outbox.create_handler('$name pull', '{$name.*}', ordered => true, on_dead => 'block', rules => '{"*": {"streak": 2}}');
 SELECT outbox.alter_handler('$name', timeout => '1 s', reset => '{connect_timeout}'), outbox.pause_handler('$name'), outbox.resume_handler('$name');

@@ -85,7 +85,7 @@ sub check
 	return;
 }
 
-sub hook_worker
+sub on_settle_worker
 {
 	return $node->sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' ORDER BY backend_start LIMIT 1");
 }
@@ -96,7 +96,7 @@ prepare('postgres');
 # --- the worker is terminated
 my $gate = close_gate();
 hand_over();
-my $pid = hook_worker();
+my $pid = on_settle_worker();
 $node->sql("SELECT pg_terminate_backend($pid)");
 $node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND pid <> $pid", 1, 'terminated, the worker comes back');
 $gate->query_safe('COMMIT');
@@ -139,7 +139,7 @@ $node->sql("SET ROLE app; SELECT outbox.drop_handler('gated_2')");
 # --- the dispatcher is terminated
 $gate = close_gate();
 hand_over();
-$pid = hook_worker();
+$pid = on_settle_worker();
 my $dispatcher = $node->dispatcher_pid;
 my $begin = time;
 $node->sql("SELECT pg_terminate_backend($dispatcher)");
@@ -153,7 +153,7 @@ check('terminated dispatcher');
 # --- kill -9 of the worker: the server restarts
 $gate = close_gate();
 hand_over();
-$pid = hook_worker();
+$pid = on_settle_worker();
 kill 'KILL', $pid;
 ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid"), 'kill -9 of the worker');
 eval { $gate->{run}->kill_kill; };

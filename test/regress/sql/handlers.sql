@@ -21,9 +21,9 @@ SELECT name, kind, topics, url, timeout, connect_timeout, concurrency, rate_limi
 	header_names, signs, authorizes, creator = current_user AS mine, paused_at
 FROM outbox.handlers ORDER BY name \gx
 -- Everything at once.
-CREATE ROLE regress_outbox_hook;
+CREATE ROLE regress_outbox_settler;
 CREATE FUNCTION public.settled(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
-ALTER FUNCTION public.settled OWNER TO regress_outbox_hook;
+ALTER FUNCTION public.settled OWNER TO regress_outbox_settler;
 SELECT outbox.create_handler('full', ARRAY['a', 'b.*', '*'], 'https://example.com:8443/hook?x=%20y',
 	timeout => '3 s', connect_timeout => '500 ms', concurrency => 7, rate_limit => 0.5, rate_burst => 3,
 	max_attempts => 3, backoff => ARRAY['1 s', '5 min']::interval[], backoff_base => '1 s', backoff_max => '1 min', jitter => 0,
@@ -202,10 +202,10 @@ ALTER FUNCTION public.create_for_me() OWNER TO regress_outbox_other;
 SELECT public.create_for_me() IS NOT NULL AS created;
 SELECT creator FROM outbox.handlers WHERE name = 'lent';
 -- Names of functions do not depend on the search_path of who passes them.
-CREATE SCHEMA "Hook s";
-CREATE FUNCTION "Hook s"."On Settle"(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
-ALTER FUNCTION "Hook s"."On Settle" OWNER TO regress_outbox_hook;
-SET search_path = "Hook s";
+CREATE SCHEMA "Odd name";
+CREATE FUNCTION "Odd name"."On Settle"(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
+ALTER FUNCTION "Odd name"."On Settle" OWNER TO regress_outbox_settler;
+SET search_path = "Odd name";
 SELECT outbox.create_handler('elsewhere', '{m}', 'https://example.com/', on_settle => '"On Settle"(outbox.settlement)') IS NOT NULL AS created;
 RESET search_path;
 SELECT on_settle FROM outbox.handlers WHERE name = 'elsewhere';
@@ -214,9 +214,9 @@ BEGIN READ ONLY;
 SELECT regress.error_of('SELECT outbox.pause_handler(''mine'')');
 COMMIT;
 
-DROP SCHEMA "Hook s" CASCADE;
+DROP SCHEMA "Odd name" CASCADE;
 DROP FUNCTION public.create_for_me(), public.settled(outbox.settlement), public.forbidden(outbox.settlement);
 SELECT outbox.drop_handler(name) FROM outbox.handlers;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_admin, regress_outbox_other;
-DROP ROLE regress_outbox_admin, regress_outbox_other, regress_outbox_hook;
+DROP ROLE regress_outbox_admin, regress_outbox_other, regress_outbox_settler;
 CALL regress.empty();

@@ -1,28 +1,28 @@
 -- on_settle: which functions a handler can have, and with whose rights they
 -- would run.  What they do is tested with a dispatcher.
 SET client_min_messages = warning;
-CREATE FUNCTION pg_temp.try(hook text) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION pg_temp.try(function text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-	RETURN regress.error_of(format('SELECT outbox.create_handler(''tried'', ''{t}'', ''http://127.0.0.1:9/'', on_settle => %L)', hook));
+	RETURN regress.error_of(format('SELECT outbox.create_handler(''tried'', ''{t}'', ''http://127.0.0.1:9/'', on_settle => %L)', function));
 END $$;
 
 CREATE ROLE regress_outbox_maker;
 CREATE ROLE regress_outbox_owner;
 GRANT EXECUTE ON FUNCTION outbox.create_handler, outbox.alter_handler TO regress_outbox_maker;
-CREATE SCHEMA hooks;
-GRANT USAGE ON SCHEMA hooks TO regress_outbox_maker;
-CREATE FUNCTION hooks.good(s outbox.settlement) RETURNS int LANGUAGE sql AS 'SELECT 1';
-CREATE FUNCTION hooks.no_argument() RETURNS void LANGUAGE sql AS 'SELECT';
-CREATE FUNCTION hooks.other_argument(s jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
-CREATE FUNCTION hooks.row_of_table(s outbox.delivery) RETURNS void LANGUAGE sql AS 'SELECT';
-CREATE FUNCTION hooks.two_arguments(s outbox.settlement, n int DEFAULT 0) RETURNS void LANGUAGE sql AS 'SELECT';
-CREATE FUNCTION hooks.a_set(s outbox.settlement) RETURNS SETOF int LANGUAGE sql AS 'SELECT 1';
-CREATE FUNCTION hooks.any_row(s record) RETURNS void LANGUAGE plpgsql AS 'BEGIN END';
-CREATE PROCEDURE hooks.a_procedure(s outbox.settlement) LANGUAGE sql AS 'SELECT';
-CREATE FUNCTION hooks.step(n int, s outbox.settlement) RETURNS int LANGUAGE sql AS 'SELECT 1';
-CREATE AGGREGATE hooks.an_aggregate(outbox.settlement) (SFUNC = hooks.step, STYPE = int);
-CREATE FUNCTION hooks.not_mine(s outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
-REVOKE EXECUTE ON FUNCTION hooks.not_mine FROM PUBLIC;
+CREATE SCHEMA functions;
+GRANT USAGE ON SCHEMA functions TO regress_outbox_maker;
+CREATE FUNCTION functions.good(s outbox.settlement) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION functions.no_argument() RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION functions.other_argument(s jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION functions.row_of_table(s outbox.delivery) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION functions.two_arguments(s outbox.settlement, n int DEFAULT 0) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION functions.a_set(s outbox.settlement) RETURNS SETOF int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION functions.any_row(s record) RETURNS void LANGUAGE plpgsql AS 'BEGIN END';
+CREATE PROCEDURE functions.a_procedure(s outbox.settlement) LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION functions.step(n int, s outbox.settlement) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE AGGREGATE functions.an_aggregate(outbox.settlement) (SFUNC = functions.step, STYPE = int);
+CREATE FUNCTION functions.not_mine(s outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
+REVOKE EXECUTE ON FUNCTION functions.not_mine FROM PUBLIC;
 
 -- The type is what the function is told, in this order.
 SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
@@ -30,32 +30,32 @@ FROM pg_attribute WHERE attrelid = 'outbox.settlement'::regclass AND attnum > 0;
 
 -- A handler of an ordinary role: only the function's form and EXECUTE count.
 SET ROLE regress_outbox_maker;
-SELECT h, pg_temp.try(h) FROM unnest(ARRAY['hooks.no_argument()', 'hooks.other_argument(jsonb)', 'hooks.row_of_table(outbox.delivery)',
-	'hooks.two_arguments(outbox.settlement, int)', 'hooks.a_set(outbox.settlement)', 'hooks.any_row(record)',
-	'hooks.a_procedure(outbox.settlement)', 'hooks.an_aggregate(outbox.settlement)', 'hooks.not_mine(outbox.settlement)', 'hooks.nowhere(outbox.settlement)']) h;
-SELECT pg_temp.try('hooks.good(outbox.settlement)');
-SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.no_argument()'')');
-SELECT regress.error_of('SELECT outbox.create_handler(''pulled'', ''{t}'', on_settle => ''hooks.good(outbox.settlement)'')');
+SELECT h, pg_temp.try(h) FROM unnest(ARRAY['functions.no_argument()', 'functions.other_argument(jsonb)', 'functions.row_of_table(outbox.delivery)',
+	'functions.two_arguments(outbox.settlement, int)', 'functions.a_set(outbox.settlement)', 'functions.any_row(record)',
+	'functions.a_procedure(outbox.settlement)', 'functions.an_aggregate(outbox.settlement)', 'functions.not_mine(outbox.settlement)', 'functions.nowhere(outbox.settlement)']) h;
+SELECT pg_temp.try('functions.good(outbox.settlement)');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.no_argument()'')');
+SELECT regress.error_of('SELECT outbox.create_handler(''pulled'', ''{t}'', on_settle => ''functions.good(outbox.settlement)'')');
 RESET ROLE;
 SELECT name, creator, on_settle FROM outbox.handlers;
 -- A superuser who sets it for somebody else: the creator needs EXECUTE.
-SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.not_mine(outbox.settlement)'')');
-GRANT EXECUTE ON FUNCTION hooks.not_mine TO regress_outbox_maker;
-SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.not_mine(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.not_mine(outbox.settlement)'')');
+GRANT EXECUTE ON FUNCTION functions.not_mine TO regress_outbox_maker;
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.not_mine(outbox.settlement)'')');
 SELECT outbox.drop_handler('tried');
 
 -- A superuser's own handler: the function runs as its owner, who must not be one.
-SELECT pg_temp.try('hooks.good(outbox.settlement)');
-ALTER FUNCTION hooks.good OWNER TO regress_outbox_owner;
-SELECT pg_temp.try('hooks.good(outbox.settlement)');
-REVOKE EXECUTE ON FUNCTION hooks.good FROM PUBLIC, regress_outbox_owner;
-SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
+SELECT pg_temp.try('functions.good(outbox.settlement)');
+ALTER FUNCTION functions.good OWNER TO regress_outbox_owner;
+SELECT pg_temp.try('functions.good(outbox.settlement)');
+REVOKE EXECUTE ON FUNCTION functions.good FROM PUBLIC, regress_outbox_owner;
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.good(outbox.settlement)'')');
 -- A creator that is gone.
 UPDATE outbox.handler SET creator = 'regress_outbox_nobody', creator_oid = 1 WHERE name = 'tried';
-SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''hooks.good(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.good(outbox.settlement)'')');
 
 -- Rows of hand-overs and the type: who may what.
-SELECT has_table_privilege('regress_outbox_maker', 'outbox.on_settle_queue', 'SELECT, INSERT, UPDATE, DELETE') AS hook_table,
+SELECT has_table_privilege('regress_outbox_maker', 'outbox.on_settle_queue', 'SELECT, INSERT, UPDATE, DELETE') AS queue_table,
 	has_type_privilege('regress_outbox_maker', 'outbox.settlement', 'USAGE') AS settlement_type;
 
 -- outbox.verify() knows a hand-over from a lease that nobody holds; health() sees one that waits.
@@ -71,6 +71,6 @@ SELECT handler, leased, due FROM outbox.backlog WHERE handler = 'tried';
 
 CALL regress.empty();
 SELECT outbox.drop_handler('tried');
-DROP SCHEMA hooks CASCADE;
+DROP SCHEMA functions CASCADE;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_maker;
 DROP ROLE regress_outbox_maker, regress_outbox_owner;
