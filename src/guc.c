@@ -39,6 +39,7 @@ int			outbox_max_response_capture = 2048;
 int			outbox_on_settle_timeout = 10000;
 char	   *outbox_blocked_networks = NULL;
 char	   *outbox_user_agent = NULL;
+char	   *outbox_site = NULL;
 
 static const struct config_enum_entry unrouted_options[] = {
 	{"delivered", OUTBOX_UNROUTED_DELIVERED, false},
@@ -68,19 +69,51 @@ static const struct config_enum_entry synchronous_commit_options[] = {
 	{NULL, 0, false}
 };
 
+static bool
+is_printable_ascii(const char *text)
+{
+	for (; *text; text++)
+	{
+		if ((unsigned char) *text < 0x20 || (unsigned char) *text > 0x7e)
+			return false;
+	}
+	return true;
+}
+
 /* A user agent goes into every request as it is, so it must not carry a line end. */
 static bool
 check_user_agent(char **newval, void **extra, GucSource source)
 {
-	for (const char *c = *newval; *c; c++)
-	{
-		if ((unsigned char) *c < 0x20 || (unsigned char) *c > 0x7e)
-		{
-			GUC_check_errdetail("A user agent consists of printable ASCII characters.");
-			return false;
-		}
-	}
-	return true;
+	if (is_printable_ascii(*newval))
+		return true;
+	GUC_check_errdetail("A user agent consists of printable ASCII characters.");
+	return false;
+}
+
+/* Its name is shown to databases of any encoding. */
+static bool
+check_site(char **newval, void **extra, GucSource source)
+{
+	if (is_printable_ascii(*newval) && strlen(*newval) < NAMEDATALEN)
+		return true;
+	GUC_check_errdetail("A site is named by at most %d printable ASCII characters.", NAMEDATALEN - 1);
+	return false;
+}
+
+/*
+ * What the server's environment says is where the configuration does not: a
+ * configuration in the data directory goes along with every copy of it.
+ */
+static void
+define_site(void)
+{
+	const char *site = getenv("OUTBOX_SITE");
+
+	DefineCustomStringVariable("outbox.site",
+							   "The name of the place where this server runs.",
+							   "A database sends only from the site that it was set up or adopted at. Empty: not compared.",
+							   &outbox_site, site != NULL ? site : "",
+							   PGC_SIGHUP, 0, check_site, NULL, NULL);
 }
 
 static void
@@ -179,6 +212,7 @@ define_database_settings(void)
 void
 outbox_define_settings(void)
 {
+	define_site();
 	define_server_settings();
 	define_database_settings();
 	outbox_reserve_setting_prefix("outbox");

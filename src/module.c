@@ -22,6 +22,7 @@
 #include "shared/doorbell.h"
 #include "shared/shmem.h"
 #include "worker/guard.h"
+#include "worker/restored.h"
 #include "worker/worker.h"
 
 PG_MODULE_MAGIC;
@@ -67,6 +68,9 @@ void
 _PG_init(void)
 {
 	outbox_define_settings();
+	/* Before recovery takes the evidence away. */
+	if (process_shared_preload_libraries_in_progress && !IsUnderPostmaster)
+		outbox_restored_note();
 	outbox_shmem_init();
 	outbox_consume_listen();
 	RegisterXactCallback(at_transaction_end, NULL);

@@ -22,17 +22,29 @@ COMMENT ON SCHEMA outbox IS 'Transactional outbox: messages, their deliveries an
 -- are at home elsewhere: deliveries are held there until outbox.adopt().  The
 -- id tells a dump restored over its own database.  No key on purpose: a
 -- restore must be able to add its row beside the one CREATE EXTENSION wrote.
+--
+-- A restored backup has the row of the original.  restored_as is the id of
+-- the last restore of the data directory that the row was told of, and
+-- restored whether it waits for outbox.adopt().  site is outbox.site, once it
+-- had a name there.
 CREATE TABLE outbox.installation (
 	id uuid NOT NULL DEFAULT pg_catalog.gen_random_uuid(),
 	system_identifier bigint NOT NULL,
 	database_oid oid NOT NULL,
-	installed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+	installed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	restored_as text,
+	restored boolean NOT NULL DEFAULT false,
+	site text NOT NULL DEFAULT ''
 );
 COMMENT ON TABLE outbox.installation IS 'Identity of the database this outbox may send from; see outbox.adopt()';
 
-INSERT INTO outbox.installation (system_identifier, database_oid)
-SELECT c.system_identifier, d.oid
-FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d
+CREATE FUNCTION outbox._place(OUT restored_as text, OUT site text) RETURNS record
+LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_place';
+COMMENT ON FUNCTION outbox._place() IS 'Internal: the id of the backup''s restore that this data directory comes from, NULL if from none; and outbox.site';
+
+INSERT INTO outbox.installation (system_identifier, database_oid, restored_as, site)
+SELECT c.system_identifier, d.oid, p.restored_as, p.site
+FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d, outbox._place() p
 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 
 CREATE FUNCTION outbox._home() RETURNS uuid
@@ -2027,15 +2039,49 @@ Looks again and again, each time in a transaction of its own, and holds no snaps
 timeout: raises object_not_in_prerequisite_state if something is still due after that time.
 Other errors: undefined_object for an unknown handler, active_sql_transaction inside a transaction block or function, invalid_parameter_value for a negative timeout.';
 
-CREATE FUNCTION outbox._is_copy() RETURNS boolean
+CREATE FUNCTION outbox._why_copy() RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-	SELECT count(*) <> 1
-		OR NOT bool_and(i.system_identifier = c.system_identifier AND i.database_oid = d.oid)
-		OR EXISTS (SELECT FROM outbox.handler h
-			WHERE h.dropped_at IS NULL AND h.id <> 0 AND h.home IS DISTINCT FROM (SELECT min(own.id::text)::uuid FROM outbox.installation own))
-	FROM outbox.installation i, pg_control_system() c, pg_database d WHERE d.datname = current_database()
+	SELECT CASE
+			WHEN count(i.id) <> 1
+				OR NOT bool_and(i.system_identifier = c.system_identifier AND i.database_oid = d.oid)
+				OR EXISTS (SELECT FROM outbox.handler h
+					WHERE h.dropped_at IS NULL AND h.id <> 0 AND h.home IS DISTINCT FROM (SELECT min(own.id::text)::uuid FROM outbox.installation own))
+				THEN 'this database is a copy of another one'
+			WHEN bool_or(i.restored OR p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as)
+				THEN 'this database was restored from a backup'
+			WHEN bool_or(i.site <> '' AND p.site <> '' AND i.site <> p.site)
+				THEN format('this database sends from site "%s" and this is site "%s"', max(i.site), max(p.site))
+		END || ': nothing is sent until SELECT outbox.adopt() makes it the sender'
+	FROM outbox._place() p, pg_control_system() c
+	JOIN pg_database d ON d.datname = current_database()
+	LEFT JOIN outbox.installation i ON true
 $$;
-COMMENT ON FUNCTION outbox._is_copy() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()? It is unless the one row of outbox.installation names this database and every handler is at home there';
+COMMENT ON FUNCTION outbox._why_copy() IS 'Internal: why this database counts as a copy, whose deliveries are held until outbox.adopt(); NULL if it is none. It is unless the one row of outbox.installation names this database, knows of the restore that it comes from, was at this site, and every handler is at home there';
+
+CREATE FUNCTION outbox._is_copy() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT outbox._why_copy() IS NOT NULL
+$$;
+COMMENT ON FUNCTION outbox._is_copy() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()?';
+
+-- A restore is noted where it happened, so that standbys hear of it; a name
+-- of the site, where nothing is held, when there is one for the first time.
+CREATE FUNCTION outbox._place_is_news() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT EXISTS (SELECT FROM outbox.installation i, outbox._place() p
+		WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
+			OR i.site = '' AND p.site <> '' AND NOT outbox._is_copy())
+$$;
+COMMENT ON FUNCTION outbox._place_is_news() IS 'Internal: is there something for outbox._note_place() to write down?';
+
+CREATE FUNCTION outbox._note_place() RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+	UPDATE outbox.installation i SET site = p.site
+	FROM outbox._place() p WHERE i.site = '' AND p.site <> '' AND NOT outbox._is_copy();
+	UPDATE outbox.installation i SET restored_as = p.restored_as, restored = true
+	FROM outbox._place() p WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
+$$;
+COMMENT ON FUNCTION outbox._note_place() IS 'Internal: have outbox.installation know of the restore that this data directory comes from, and of its site';
 
 CREATE FUNCTION outbox.adopt() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -2049,8 +2095,9 @@ BEGIN
 	IF was_copy THEN
 		same_server := ARRAY(SELECT i.id FROM outbox.installation i, pg_control_system() c WHERE i.system_identifier = c.system_identifier);
 		DELETE FROM outbox.installation;
-		INSERT INTO outbox.installation (system_identifier, database_oid)
-		SELECT c.system_identifier, d.oid FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()
+		INSERT INTO outbox.installation (system_identifier, database_oid, restored_as, site)
+		SELECT c.system_identifier, d.oid, p.restored_as, p.site
+		FROM outbox._place() p, pg_control_system() c, pg_database d WHERE d.datname = current_database()
 		RETURNING id INTO new_home;
 		-- The clock of the server they come from may be ahead.
 		PERFORM outbox._seed_ids();
@@ -2073,7 +2120,7 @@ BEGIN
 	RETURN was_copy;
 END $$;
 COMMENT ON FUNCTION outbox.adopt() IS
-'Let this database send. A restored dump, a template copy or a logical subscriber holds its deliveries, because the original may be sending them; call this once it is certain that the original will not, or that sending twice is right.
+'Let this database send. A copy holds its deliveries, because the original may be sending them: a restored dump, a template copy, a logical subscriber, a restored physical backup, a server at another outbox.site. Call this once it is certain that the original will not, or that sending twice is right.
 What is outstanding is delivered from the commit on; cancel what should not be before. No other operation needs it: crash recovery, failover, rename and moving a tablespace keep the identity.
 Returns true if the database was held, false if it could send already. Only the owner of the extension and superusers may call it.';
 
@@ -2213,8 +2260,8 @@ BEGIN
 	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id JOIN pg_roles r ON r.oid = c.role_oid
 	WHERE h.dropped_at IS NULL AND c.home = outbox._home() AND r.rolname <> c.role
 	UNION ALL
-	SELECT 'database is a copy', 'warning', 1, NULL, NULL, 'Deliveries are held. Call outbox.adopt() if this database should send.'
-	WHERE outbox._is_copy()
+	SELECT 'database is a copy', 'warning', 1, NULL, NULL, overlay(w.why PLACING upper(left(w.why, 1)) FROM 1 FOR 1) || '.'
+	FROM outbox._why_copy() w (why) WHERE w.why IS NOT NULL
 	ORDER BY 2, 1;
 END $$;
 COMMENT ON FUNCTION outbox.verify() IS
@@ -2255,7 +2302,7 @@ BEGIN
 	pushing := EXISTS (SELECT FROM outbox.handler h WHERE h.url IS NOT NULL AND h.dropped_at IS NULL);
 
 	IF outbox._is_copy() THEN
-		critical := critical || 'this database is a copy: deliveries are held until outbox.adopt()'::text;
+		critical := critical || outbox._why_copy();
 	ELSIF pushing AND dispatcher NOT IN ('running', 'starting', 'standby') THEN
 		critical := critical || format('nothing is pushed: dispatcher is %s', dispatcher);
 	END IF;

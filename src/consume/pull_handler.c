@@ -20,6 +20,7 @@
 
 #include "common/session.h"
 #include "consume/pull_handler.h"
+#include "guc.h"
 #include "policy/retry_policy.h"
 #include "shared/doorbell.h"
 #include "shared/shmem.h"
@@ -30,6 +31,7 @@ typedef struct CachedHandler
 	char		name[NAMEDATALEN];	/* hash key; names of handlers are no longer */
 	bool		push;
 	OutboxPullHandler handler;
+	char	   *why_copy;		/* NULL: nothing is held */
 	int			nconsumers;
 	Oid		   *consumers;		/* roles */
 } CachedHandler;
@@ -37,12 +39,13 @@ typedef struct CachedHandler
 static MemoryContext cache_context = NULL;
 static HTAB *cache = NULL;
 static uint32 cache_generation = 0;
+static char cache_site[NAMEDATALEN];	/* outbox.site, which what is held goes by */
 
 /* $1 names the handler; the order of the columns is that of the enum below. */
 #define SELECT_HANDLER \
 	"SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, " \
 	"h.on_dead OPERATOR(pg_catalog.=) 'block', " \
-	"outbox._is_copy(), " \
+	"outbox._why_copy(), " \
 	"(SELECT pg_catalog.array_agg(c.role_oid) FROM outbox.consumer c " \
 	" WHERE c.handler_id OPERATOR(pg_catalog.=) h.id AND c.home OPERATOR(pg_catalog.=) outbox._home()), " \
 	OUTBOX_RETRY_COLUMNS " " \
@@ -70,7 +73,7 @@ enum
 	COL_PAUSED,
 	COL_ORDERED,
 	COL_BLOCK,
-	COL_IS_COPY,
+	COL_WHY_COPY,
 	COL_CONSUMERS,
 	COL_RETRY
 };
@@ -113,7 +116,7 @@ read_handler(CachedHandler *entry, HeapTuple tuple, TupleDesc desc, MemoryContex
 	handler->paused = get_bool(tuple, desc, COL_PAUSED);
 	handler->ordered = get_bool(tuple, desc, COL_ORDERED);
 	handler->block_on_dead = get_bool(tuple, desc, COL_BLOCK);
-	handler->is_copy = get_bool(tuple, desc, COL_IS_COPY);
+	entry->why_copy = SPI_getvalue(tuple, desc, COL_WHY_COPY);
 	entry->nconsumers = 0;
 	consumers = SPI_getbinval(tuple, desc, COL_CONSUMERS, &isnull);
 	if (!isnull)
@@ -145,13 +148,13 @@ load_handler(OutboxPlan *plan, Datum which, CachedHandler *entry, MemoryContext 
 	return found;
 }
 
-/* Make the cache empty if it is not of this generation. */
+/* Make the cache empty if it is not of this generation, or of another site. */
 static void
 prepare_cache(uint32 generation)
 {
 	HASHCTL		ctl;
 
-	if (cache != NULL && cache_generation == generation)
+	if (cache != NULL && cache_generation == generation && strcmp(cache_site, outbox_site) == 0)
 		return;
 	cache = NULL;
 	if (cache_context == NULL)
@@ -164,6 +167,7 @@ prepare_cache(uint32 generation)
 	ctl.hcxt = cache_context;
 	cache = hash_create("outbox pull handlers", 16, &ctl, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 	cache_generation = generation;
+	strlcpy(cache_site, outbox_site, sizeof(cache_site));
 }
 
 static CachedHandler *
@@ -270,10 +274,11 @@ outbox_pull_handler(const char *name, OutboxPullUse use, OutboxPullHandler *hand
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("handler \"%s\" was dropped", name),
 				 errhint("Nothing can be claimed from a dropped handler; create one.")));
-	if (entry->handler.is_copy && use == OUTBOX_PULL_CLAIM)
+	if (entry->why_copy != NULL && use == OUTBOX_PULL_CLAIM)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("deliveries are held because this database is a copy"),
+				 errdetail("%c%s.", pg_toupper((unsigned char) entry->why_copy[0]), entry->why_copy + 1),
 				 errhint("Once it is certain that the original does not deliver them, call outbox.adopt().")));
 
 	*handler = entry->handler;

@@ -26,7 +26,6 @@ typedef struct OutboxPullHandler
 	bool		paused;
 	bool		ordered;
 	bool		block_on_dead;
-	bool		is_copy;			/* this database is a copy that may not deliver */
 	OutboxRetryPolicy retry;
 	OutboxPullRef ref;			/* with the state as of the lookup */
 } OutboxPullHandler;

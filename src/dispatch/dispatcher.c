@@ -520,11 +520,11 @@ note_state(TimestampTz now)
 	if (leave && grace_ends == 0)
 		start_leaving(now);
 
-	set_sending(outbox_enabled && grace_ends == 0 && outbox_reload_is_known() && !outbox_reload_is_copy());
+	set_sending(outbox_enabled && grace_ends == 0 && outbox_reload_is_known() && outbox_reload_why_copy() == NULL);
 	if (grace_ends == 0 && outbox_reload_is_known())
 	{
-		if (outbox_reload_is_copy())
-			outbox_slot_state(OUTBOX_DISPATCHER_HELD, OUTBOX_HELD_MESSAGE);
+		if (outbox_reload_why_copy() != NULL)
+			outbox_slot_state(OUTBOX_DISPATCHER_HELD, outbox_reload_why_copy());
 		else if (!outbox_enabled)
 			outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, NULL);
 		else if (failures == 0)
@@ -586,7 +586,7 @@ main_loop(void)
 		outbox_send_drive(now - begin > LONG_ABSENCE_US);
 
 		/* After the database work: what that has handed over may need another worker. */
-		outbox_on_settle_attend(now, outbox_reload_is_known() && !outbox_reload_is_copy() && !outbox_reload_is_gone());
+		outbox_on_settle_attend(now, outbox_reload_is_known() && outbox_reload_why_copy() == NULL && !outbox_reload_is_gone());
 		report_activity();
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		outbox_statistics_report(now, idle);

@@ -39,7 +39,7 @@ static bool known = false;		/* there has been one */
 static bool gone = false;
 static Oid	extension = InvalidOid;	/* the one that all of this is about */
 static char mismatch[OUTBOX_ERROR_LEN];
-static bool is_copy = false;
+static char why_copy[OUTBOX_ERROR_LEN];
 static OutboxHandlerRow seen_row;	/* the one being loaded */
 
 /* Configurations that this reload has replaced; let go of once it has committed. */
@@ -92,10 +92,10 @@ outbox_reload_mismatch(void)
 	return mismatch[0] ? mismatch : NULL;
 }
 
-bool
-outbox_reload_is_copy(void)
+const char *
+outbox_reload_why_copy(void)
 {
-	return is_copy;
+	return why_copy[0] ? why_copy : NULL;
 }
 
 static void
@@ -237,7 +237,16 @@ outbox_reload(TimestampTz now)
 	strlcpy(mismatch, installation.problem, sizeof(mismatch));
 	if (gone)
 		return true;
-	is_copy = installation.is_copy;
+	if (installation.is_news)
+	{
+		if (!outbox_lock_if_free("installation", RowExclusiveLock))
+		{
+			not_before = now + LOCKED_RETRY_US;
+			return false;
+		}
+		outbox_installation_note();
+	}
+	strlcpy(why_copy, installation.why_copy, sizeof(why_copy));
 
 	outbox_lanes_each(forget_seen, NULL);
 	outbox_load_handlers(see_row, take_handler, NULL);

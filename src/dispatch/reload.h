@@ -35,10 +35,11 @@ extern bool outbox_reload_is_known(void);
 /*
  * What the last reload found out: the extension is gone (or has been
  * dropped and created again, which is another one), or is of another version
- * (mismatch says so, NULL otherwise); this database is a copy.
+ * (mismatch says so, NULL otherwise); this database is a copy (why_copy says
+ * which kind of one, NULL otherwise).
  */
 extern bool outbox_reload_is_gone(void);
 extern const char *outbox_reload_mismatch(void);
-extern bool outbox_reload_is_copy(void);
+extern const char *outbox_reload_why_copy(void);
 
 #endif							/* OUTBOX_RELOAD_H */

@@ -340,7 +340,7 @@ is_installed(void)
 	outbox_act_as_owner();
 	outbox_installation_read(&installation);
 	outbox_work_commit();
-	return installation.installed && installation.version_matches && !installation.is_copy;
+	return installation.installed && installation.version_matches && installation.why_copy[0] == '\0';
 }
 
 void

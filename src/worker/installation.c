@@ -9,32 +9,56 @@
  * them; every logical copy changes one of them.  Handlers carry the id as
  * well, because the rows of a copy arrive in any order.
  *
+ * Of a restore the row has the id of the last one that it was told of, and
+ * whether it is still to be adopted.  Any other id in the data directory is
+ * one of which it knows nothing yet, and which holds all the same.
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "commands/extension.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
 
 #include "common/session.h"
 #include "compat.h"
+#include "guc.h"
 #include "worker/installation.h"
+#include "worker/restored.h"
 
-/* One definition of what a copy is, for the dispatcher and for operators. */
-static OutboxPlan is_copy_plan = {
-	.sql = "SELECT outbox._is_copy()",
+/* One definition of what a copy is, for the dispatcher, consumers and operators. */
+static OutboxPlan read_plan = {
+	.sql = "SELECT outbox._why_copy(), outbox._place_is_news()",
 };
 
-static bool
-read_is_copy(void)
+static OutboxPlan note_plan = {
+	.sql = "SELECT outbox._note_place()",
+};
+
+static void
+read_place(OutboxInstallation *installation)
 {
 	bool		isnull;
-	bool		is_copy;
+	char	   *why;
 
 	SPI_connect();
-	outbox_execute(&is_copy_plan, NULL, NULL, true, 1, SPI_OK_SELECT);
-	is_copy = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	outbox_execute(&read_plan, NULL, NULL, true, 1, SPI_OK_SELECT);
+	why = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (why != NULL)
+		strlcpy(installation->why_copy, why, sizeof(installation->why_copy));
+	installation->is_news = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 	SPI_finish();
-	return is_copy;
+}
+
+void
+outbox_installation_note(void)
+{
+	SPI_connect();
+	outbox_execute(&note_plan, NULL, NULL, false, 1, SPI_OK_SELECT);
+	SPI_finish();
 }
 
 void
@@ -56,5 +80,23 @@ outbox_installation_read(OutboxInstallation *installation)
 				 "or restart the server if the library was replaced while it ran", version, OUTBOX_SQL_VERSION);
 		return;
 	}
-	installation->is_copy = read_is_copy();
+	read_place(installation);
+}
+
+PG_FUNCTION_INFO_V1(outbox_sql_place);
+
+/* outbox._place(OUT restored_as, OUT site): what this data directory and this server's settings say of where it is */
+Datum
+outbox_sql_place(PG_FUNCTION_ARGS)
+{
+	const char *restored_as = outbox_restored_as();
+	TupleDesc	desc;
+	Datum		values[2];
+	bool		nulls[2] = {restored_as == NULL, false};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	values[0] = restored_as == NULL ? (Datum) 0 : CStringGetTextDatum(restored_as);
+	values[1] = CStringGetTextDatum(outbox_site);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

@@ -140,7 +140,7 @@ log_state(OutboxDispatcherState state, const char *text)
 		case OUTBOX_DISPATCHER_HELD:
 			ereport(LOG,
 					(errmsg("outbox dispatcher for database \"%s\" holds its deliveries", database_name),
-					 errdetail("%s.", text)));
+					 errdetail("%c%s.", pg_toupper((unsigned char) text[0]), text + 1)));
 			break;
 		default:
 			break;

@@ -195,7 +195,7 @@ CREATE CONSTRAINT TRIGGER late AFTER INSERT OR DELETE ON outbox.on_settle_queue 
 ALTER TABLE outbox.on_settle_queue ENABLE ALWAYS TRIGGER late;
 CREATE TRIGGER soon AFTER INSERT ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION dba.tell();
 ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER soon;
-CREATE OR REPLACE FUNCTION outbox._is_copy() RETURNS boolean LANGUAGE plpgsql AS \$\$ BEGIN RETURN NOT dba.tell('function of outbox'); END \$\$;
+CREATE OR REPLACE FUNCTION outbox._why_copy() RETURNS text LANGUAGE plpgsql AS \$\$ BEGIN PERFORM dba.tell('function of outbox'); RETURN NULL; END \$\$;
 SQL
 my $before = $node->dispatcher_pid('lost');
 $node->sql("SELECT pg_terminate_backend($before)");
