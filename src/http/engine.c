@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "http/addresses.h"
 #include "http/clock.h"
 #include "http/job.h"
 #include "http/sockets.h"
@@ -104,6 +105,13 @@ reap(OutboxEngine *engine)
 	CURLMsg    *message;
 	int			left;
 
+	while (engine->refused != NULL)
+	{
+		OutboxJob  *job = engine->refused;
+
+		engine->refused = job->next_refused;
+		outbox_job_hurry(job);
+	}
 	while ((message = curl_multi_info_read(engine->multi, &left)) != NULL)
 	{
 		OutboxJob  *job;
@@ -265,6 +273,7 @@ outbox_engine_shutdown(void)
 		return;
 	outbox_poller_close();
 	outbox_sockets_end();
+	outbox_addresses_reset();
 	free(shared.user_agent);
 	free(shared.authorities);
 	memset(&shared, 0, sizeof(shared));

@@ -30,6 +30,7 @@ typedef struct OutboxEngine
 	CURLM	   *multi;
 	bool		pools;			/* it keeps connections, and bounds them */
 	int64_t		timer_at;		/* when libcurl wants to be called, -1: never */
+	struct OutboxJob *refused;	/* jobs that were refused a socket by us in libcurl's present action */
 } OutboxEngine;
 
 /* Start and stop what the whole process shares.  Counted: every transport calls both. */

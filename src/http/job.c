@@ -8,9 +8,11 @@
 #include "http/job.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "http/exchange.h"
 #include "http/sockets.h"
@@ -36,25 +38,47 @@ return_reserved(OutboxJob *job)
  * What libcurl calls
  */
 
+/* No socket for this address, as we will have it. */
+static curl_socket_t
+refuse(OutboxJob *job)
+{
+	if (!job->refused)
+	{
+		job->refused = true;
+		job->next_refused = job->engine->refused;
+		job->engine->refused = job;
+	}
+	return CURL_SOCKET_BAD;
+}
+
 static curl_socket_t
 open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
 	OutboxJob  *job = arg;
 	int			fd;
-	bool		starved;
+	int			shortage;
 
 	if (outbox_engine_refuses(&address->addr, address->addrlen))
 	{
 		job->blocked = true;
-		return CURL_SOCKET_BAD;
+		return refuse(job);
+	}
+	if (!job->last_resort && outbox_address_is_passed_over(&address->addr))
+	{
+		job->passed_over = true;
+		return refuse(job);
 	}
 	return_reserved(job);
 	job->opened = true;
-	fd = outbox_socket_open(address->family, address->socktype, address->protocol, job->target, &starved);
+	fd = outbox_socket_open(address->family, address->socktype, address->protocol, job->target, &shortage);
 	if (fd >= 0)
+	{
+		outbox_trials_begin(&job->trials, &address->addr);
 		return fd;
-	job->starved = job->starved || starved;
-	return CURL_SOCKET_BAD;
+	}
+	if (job->shortage == 0)
+		job->shortage = shortage;
+	return refuse(job);
 }
 
 static int
@@ -99,6 +123,7 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 	long		sent = 0;
 
 	return_reserved(job);
+	outbox_trials_end(&job->trials, true);
 	if (job->connected)
 		curl_easy_getinfo(job->easy, CURLINFO_REQUEST_SIZE, &sent);
 	job->connected = true;
@@ -265,7 +290,10 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	job->opened = false;
 	job->afresh = false;
 	job->blocked = false;
-	job->starved = false;
+	job->shortage = 0;
+	job->passed_over = false;
+	job->last_resort = false;
+	memset(&job->trials, 0, sizeof(job->trials));
 	job->error[0] = '\0';
 	if (easy == NULL)
 	{
@@ -316,35 +344,72 @@ void
 outbox_job_stop(OutboxJob *job)
 {
 	return_reserved(job);
+	outbox_trials_end(&job->trials, false);
 	curl_multi_remove_handle(job->engine->multi, job->easy);
+}
+
+/* Start a job again, once libcurl has ended it.  False: there is no room for a connection. */
+static bool
+start_again(OutboxJob *job)
+{
+	int			descriptors = outbox_sockets_needed(job->target, true);
+
+	if (!outbox_sockets_fit(descriptors))
+		return false;
+	job->error[0] = '\0';
+	curl_multi_remove_handle(job->engine->multi, job->easy);
+	return outbox_job_start(job->engine, job, descriptors);
 }
 
 /*
  * Start a job again over a new connection, which was stopped before it could
- * be repeated over a kept one.  False: there is no room for one.
+ * be repeated over a kept one.
  */
 static bool
 start_afresh(OutboxJob *job)
 {
-	int			descriptors = outbox_sockets_needed(job->target, true);
-
-	if (!outbox_sockets_fit(descriptors) ||
-		curl_easy_setopt(job->easy, CURLOPT_FRESH_CONNECT, 1L) != CURLE_OK)
+	if (curl_easy_setopt(job->easy, CURLOPT_FRESH_CONNECT, 1L) != CURLE_OK)
 		return false;
 	job->fresh_only = true;
 	job->afresh = false;
 	job->sent = 0;
-	job->error[0] = '\0';
-	curl_multi_remove_handle(job->engine->multi, job->easy);
-	return outbox_job_start(job->engine, job, descriptors);
+	return start_again(job);
+}
+
+/* Start a job again that none of the other addresses let in, with those that were left out. */
+static bool
+start_with_all(OutboxJob *job)
+{
+	job->last_resort = true;
+	return start_again(job);
 }
 
 void
 outbox_job_finished(OutboxJob *job, CURLcode result)
 {
 	return_reserved(job);
-	if (!job->afresh || !start_afresh(job))
-		job->done(job, result);
+	outbox_trials_end(&job->trials, result == CURLE_OK);
+	if (job->afresh && start_afresh(job))
+		return;
+
+	/* libcurl calls it a timeout if its last failure, even of an earlier job, was one; ours bounds both tries. */
+	if ((result == CURLE_COULDNT_CONNECT || result == CURLE_OPERATION_TIMEDOUT) &&
+		job->passed_over && !job->last_resort && start_with_all(job))
+		return;
+	job->done(job, result);
+}
+
+void
+outbox_job_hurry(OutboxJob *job)
+{
+	/*
+	 * Some releases of libcurl start with the next address and then wait for
+	 * an event of a socket that was never opened.  To be let go on after a
+	 * pause is what makes it look at a transfer at once.
+	 */
+	job->refused = false;
+	curl_easy_pause(job->easy, CURLPAUSE_SEND);
+	curl_easy_pause(job->easy, CURLPAUSE_CONT);
 }
 
 void
@@ -375,6 +440,64 @@ outbox_job_was_alerted(const OutboxJob *job)
 	return strstr(job->error, " alert ") != NULL;
 }
 
+/*
+ * Is this why the present machine, and nobody else, refused a connection?  A
+ * connection that no address of this machine can lead to is another matter:
+ * then no local port would help, and asking for one that needs none tells.
+ */
+static bool
+is_local(int error, const struct sockaddr *address)
+{
+	socklen_t	len = address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+	bool		leads_there;
+	int			fd;
+
+	switch (error)
+	{
+		case EMFILE:
+		case ENFILE:
+		case ENOBUFS:
+		case ENOMEM:
+		case EACCES:
+		case EPERM:
+		case EAGAIN:
+		case EADDRINUSE:
+			return true;
+		case EADDRNOTAVAIL:
+			fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+			if (fd < 0)
+				return true;
+			leads_there = connect(fd, address, len) == 0;
+			close(fd);
+			return leads_there;
+		default:
+			return false;
+	}
+}
+
+/* Why this machine let no connection come about, an errno; 0: it is not to blame. */
+static int
+local_cause(const OutboxJob *job)
+{
+	long		error = 0;
+	const OutboxTrial *last = job->trials.v6.since > job->trials.v4.since ? &job->trials.v6 : &job->trials.v4;
+
+	if (job->shortage != 0)
+		return job->shortage;
+	if (last->address.any.sa_family == AF_UNSPEC ||
+		curl_easy_getinfo(job->easy, CURLINFO_OS_ERRNO, &error) != CURLE_OK ||
+		!is_local((int) error, &last->address.any))
+		return 0;
+	return (int) error;
+}
+
+/* Does what libcurl says of a lookup mean that it could not begin? */
+static bool
+lookup_was_stillborn(const OutboxJob *job)
+{
+	return outbox_sockets_are_out() || strstr(job->error, "thread failed to start") != NULL;
+}
+
 HttpFailure
 outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 {
@@ -385,26 +508,29 @@ outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 
 		case CURLE_COULDNT_RESOLVE_HOST:
 		case CURLE_COULDNT_RESOLVE_PROXY:
-			return outbox_sockets_are_out() ? HTTP_NOT_SENT : HTTP_FAILED_DNS;
+			return lookup_was_stillborn(job) ? HTTP_NOT_SENT : HTTP_FAILED_DNS;
 
 		case CURLE_COULDNT_CONNECT:
 		case CURLE_INTERFACE_FAILED:
 			if (job->blocked)
 				return HTTP_FAILED_BLOCKED;
-			return job->starved ? HTTP_NOT_SENT : HTTP_FAILED_CONNECT;
+			return local_cause(job) != 0 ? HTTP_NOT_SENT : HTTP_FAILED_CONNECT;
 
 		case CURLE_ABORTED_BY_CALLBACK:
 			if (job->blocked)
 				return HTTP_FAILED_BLOCKED;
 			return HTTP_FAILED_CONNECT;
 
-		case CURLE_SSL_CONNECT_ERROR:
+			/* A file that cannot be read may only have met a want of descriptors. */
 		case CURLE_SSL_CERTPROBLEM:
+		case CURLE_SSL_CACERT_BADFILE:
+			return outbox_sockets_are_out() ? HTTP_NOT_SENT : HTTP_FAILED_TLS;
+
+		case CURLE_SSL_CONNECT_ERROR:
 		case CURLE_SSL_CIPHER:
 		case CURLE_SSL_ENGINE_NOTFOUND:
 		case CURLE_SSL_ENGINE_SETFAILED:
 		case CURLE_SSL_ENGINE_INITFAILED:
-		case CURLE_SSL_CACERT_BADFILE:
 		case CURLE_SSL_CRL_BADFILE:
 		case CURLE_SSL_ISSUER_ERROR:
 		case CURLE_SSL_SHUTDOWN_FAILED:
@@ -457,13 +583,34 @@ outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 	}
 }
 
+/* One line about a cause that lies on this machine. */
+static const char *
+describe_local(int error)
+{
+	switch (error)
+	{
+		case EADDRNOTAVAIL:
+		case EADDRINUSE:
+		case EAGAIN:
+			return "this machine has no local port free for a connection to the receiver";
+		case EACCES:
+		case EPERM:
+			return "this machine does not permit a connection to the receiver";
+		case ENOBUFS:
+		case ENOMEM:
+			return "this machine has no memory free for a connection";
+		default:
+			return "this machine has no file descriptor free for a connection";
+	}
+}
+
 const char *
 outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result)
 {
 	if (failure == HTTP_FAILED_BLOCKED)
 		return OUTBOX_BLOCKED_ADDRESS;
 	if (failure == HTTP_NOT_SENT)
-		return "no file descriptor was free";
+		return describe_local(result == CURLE_OUT_OF_MEMORY ? ENOMEM : local_cause(job));
 	if (result == CURLE_ABORTED_BY_CALLBACK)
 		return "the connection was closed before an answer, twice";
 	return job->error[0] != '\0' ? job->error : curl_easy_strerror(result);

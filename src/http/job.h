@@ -14,6 +14,7 @@
 #ifndef OUTBOX_HTTP_JOB_H
 #define OUTBOX_HTTP_JOB_H
 
+#include "http/addresses.h"
 #include "http/engine.h"
 
 typedef struct OutboxJob
@@ -31,7 +32,12 @@ typedef struct OutboxJob
 	bool		afresh;			/* stopped, to go on over a new connection */
 	bool		fresh_only;		/* libcurl was told to use no kept connection */
 	bool		blocked;		/* the filter refused an address */
-	bool		starved;		/* no descriptor was left for a socket */
+	int			shortage;		/* why this machine refused a socket, an errno; 0: it did not */
+	OutboxTrials trials;		/* what it is being connected to */
+	bool		refused;		/* it stands in its engine's list of those that were refused a socket */
+	struct OutboxJob *next_refused;
+	bool		passed_over;	/* an address that was silent before was left out */
+	bool		last_resort;	/* none is left out any more */
 	unsigned	settings;		/* which configuration its options come from */
 	char		error[CURL_ERROR_SIZE];
 } OutboxJob;
@@ -53,6 +59,12 @@ extern void outbox_job_free(OutboxJob *job);
  * once more, over a new connection, because kept ones were found dead.
  */
 extern void outbox_job_finished(OutboxJob *job, CURLcode result);
+
+/*
+ * It was refused a socket: have libcurl go on with the next address at once.
+ * Not from within one of its callbacks.
+ */
+extern void outbox_job_hurry(OutboxJob *job);
 
 /* What a result means; answered: some of an answer had come. */
 extern HttpFailure outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered);

@@ -257,17 +257,17 @@ watch_over(int fd, const HttpTarget *target)
 }
 
 int
-outbox_socket_open(int family, int type, int protocol, const HttpTarget *target, bool *starved)
+outbox_socket_open(int family, int type, int protocol, const HttpTarget *target, int *shortage)
 {
 	int			fd;
 
-	*starved = !outbox_sockets_fit(1);
-	if (*starved)
+	*shortage = EMFILE;
+	if (!outbox_sockets_fit(1))
 		return -1;
 	fd = socket(family, type | SOCK_CLOEXEC, protocol);
 	if (fd < 0)
 	{
-		*starved = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+		*shortage = errno == EAFNOSUPPORT || errno == EPROTONOSUPPORT ? 0 : errno;
 		return -1;
 	}
 	if (note_opened(fd, target))
@@ -277,7 +277,7 @@ outbox_socket_open(int family, int type, int protocol, const HttpTarget *target,
 		return fd;
 	}
 	close(fd);
-	*starved = true;
+	*shortage = ENOMEM;
 	return -1;
 }
 

@@ -45,9 +45,10 @@ extern bool outbox_sockets_are_out(void);
 
 /*
  * Open a socket for a target, known to the poller from now on.  -1: none;
- * *starved says whether that was for want of descriptors or memory.
+ * *shortage is the errno that says what this machine has none of, or 0 if it
+ * only does not know this kind of address.
  */
-extern int	outbox_socket_open(int family, int type, int protocol, const HttpTarget *target, bool *starved);
+extern int	outbox_socket_open(int family, int type, int protocol, const HttpTarget *target, int *shortage);
 extern void outbox_socket_close(int fd);
 
 /* Is that number one of our sockets, as far as we know?  Or beyond doubt, by asking the kernel. */

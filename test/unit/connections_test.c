@@ -3,11 +3,12 @@
  * send on them what nobody asked for, or are gone without a word, and a kernel
  * that refuses new ones.
  *
- * socket() and connect() are this program's own, so that they fail as a test
- * needs.
+ * socket(), connect() and getaddrinfo() are this program's own, so that they
+ * fail as a test needs.
  */
 #include <curl/curl.h>
 #include <dlfcn.h>
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include "transport_harness.h"
@@ -36,6 +37,18 @@ socket(int family, int type, int protocol)
 
 typedef int (*Connect) (int, const struct sockaddr *, socklen_t);
 
+/* Where connections to 127.0.2.x lead: to a port that lets nobody in. */
+static struct sockaddr_in nowhere = {.sin_family = AF_INET};
+
+static bool
+is_dead(const struct sockaddr *address)
+{
+	return address->sa_family == AF_INET &&
+		(ntohl(((const struct sockaddr_in *) address)->sin_addr.s_addr) >> 8) == 0x7f0002;
+}
+
+static atomic_int dead_tried;
+
 __attribute__((visibility("default"))) int
 connect(int fd, const struct sockaddr *address, socklen_t len)
 {
@@ -49,7 +62,37 @@ connect(int fd, const struct sockaddr *address, socklen_t len)
 		errno = connect_errno;
 		return -1;
 	}
+	if (is_dead(address) && type == SOCK_STREAM)
+	{
+		dead_tried++;
+		return real(fd, (struct sockaddr *) &nowhere, sizeof(nowhere));
+	}
 	return real(fd, address, len);
+}
+
+/* "manyN.test" leads to N dead addresses, 127.0.2.1 and so on, and to 127.0.0.1 behind them; "deadN.test" only to those. */
+__attribute__((visibility("default"))) int
+getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **result)
+{
+	typedef int (*Lookup) (const char *, const char *, const struct addrinfo *, struct addrinfo **);
+	Lookup		real = (Lookup) dlsym(RTLD_NEXT, "getaddrinfo");
+	struct addrinfo **end = result;
+	int			n = 0;
+	int			status = 0;
+	bool		alive = name != NULL && sscanf(name, "many%d.test", &n) == 1;
+
+	if (!alive && (name == NULL || sscanf(name, "dead%d.test", &n) != 1))
+		return real(name, service, hints, result);
+	for (int i = 1; i <= n + alive && status == 0; i++)
+	{
+		char		text[32];
+
+		snprintf(text, sizeof(text), i <= n ? "127.0.2.%d" : "127.0.0.1", i);
+		status = real(text, service, hints, end);
+		if (status == 0)
+			end = &(*end)->ai_next;
+	}
+	return status;
 }
 
 static HttpTransportOptions
@@ -261,6 +304,156 @@ check_second_opening(void)
 	finish(&call);
 }
 
+static bool
+leads_nowhere(const char *text)
+{
+	struct sockaddr_in6 address = {.sin6_family = AF_INET6,.sin6_port = htons(1)};
+	int			fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool		nowhere_at_all;
+
+	inet_pton(AF_INET6, text, &address.sin6_addr);
+	nowhere_at_all = fd >= 0 && connect(fd, (struct sockaddr *) &address, sizeof(address)) < 0;
+	close(fd);
+	return nowhere_at_all;
+}
+
+/* Whatever this machine has too little of is not the receiver's fault. */
+static void
+check_local_causes(void)
+{
+	static const struct
+	{
+		int			error;
+		const char *says;
+	}			causes[] = {
+		{EADDRNOTAVAIL, "local port"},
+		{EADDRINUSE, "local port"},
+		{EAGAIN, "local port"},
+		{EACCES, "permit"},
+		{EPERM, "permit"},
+		{ENOBUFS, "memory"},
+		{ENOMEM, "memory"},
+		{EMFILE, "descriptor"},
+		{ENFILE, "descriptor"},
+	};
+	static const int others[] = {ECONNREFUSED, ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT};
+	Call		call;
+
+	set_up(&call, "/ok");
+	for (size_t i = 0; i < 2 * sizeof(causes) / sizeof(causes[0]); i++)
+	{
+		atomic_int *where = i % 2 ? &socket_errno : &connect_errno;
+		const char *call_name = i % 2 ? "socket" : "connect";
+		int			error = causes[i / 2].error;
+
+		*where = error;
+		perform(&call);
+		*where = 0;
+		ok(failed_as(&call, HTTP_NOT_SENT), "%s: %s: %s", transport->name, call_name, strerror(error));
+		ok(strstr(call.exchange.error, "this machine") != NULL && strstr(call.exchange.error, causes[i / 2].says) != NULL,
+		   "%s: %s: %s", transport->name, call_name, call.exchange.error);
+		release(&call);
+	}
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+	{
+		connect_errno = others[i];
+		perform(&call);
+		connect_errno = 0;
+		ok(failed_as(&call, HTTP_FAILED_CONNECT), "%s: connect: %s", transport->name, strerror(others[i]));
+		release(&call);
+	}
+	perform(&call);
+	ok(answered_with(&call, 200), "%s: and then it goes on", transport->name);
+	finish(&call);
+
+	/* Where no address of this machine leads, no local port would help. */
+	if (leads_nowhere("fe80::1"))
+	{
+		set_up_url(&call, "http://[fe80::1]:1/");
+		connect_errno = EADDRNOTAVAIL;
+		perform(&call);
+		connect_errno = 0;
+		ok(failed_as(&call, HTTP_FAILED_CONNECT), "%s: connect: no way to the address", transport->name);
+		finish(&call);
+	}
+}
+
+/*
+ * Many addresses
+ */
+
+/* Until it is answered or so often. Returns how often it failed. */
+static int
+perform_until_answered(Call *call, int most)
+{
+	for (int i = 0; i < most; i++)
+	{
+		perform(call);
+		release(call);
+		if (call->exchange.failure == HTTP_ANSWERED)
+			return i;
+	}
+	return most;
+}
+
+static void
+check_many_addresses(void)
+{
+	Call		call;
+	char		url[64];
+	int			failed;
+	int			before;
+
+	snprintf(url, sizeof(url), "http://many12.test:%d/ok", server_port);
+	set_up_url(&call, url);
+	call.target.connect_timeout_ms = 1000;
+	failed = perform_until_answered(&call, 12);
+	ok(failed < 12, "%s: behind twelve dead addresses is a live one: found after %d failures", transport->name, failed);
+	transport->forget(&call.target);
+
+	/* The next connection need not find out again. */
+	before = dead_tried;
+	set_up_url(&call, url);
+	call.target.connect_timeout_ms = 1000;
+	perform(&call);
+	ok(answered_with(&call, 200), "%s: and is remembered", transport->name);
+	ok(dead_tried - before <= 2, "%s: %d of the others were tried again", transport->name, dead_tried - before);
+	finish(&call);
+
+	/* Where there is no other, a silent one is tried again. */
+	snprintf(url, sizeof(url), "http://dead1.test:%d/ok", server_port);
+	set_up_url(&call, url);
+	call.target.connect_timeout_ms = 400;
+	for (int i = 0; i < 3; i++)
+	{
+		before = dead_tried;
+		perform(&call);
+		ok(failed_as(&call, HTTP_FAILED_TIMEOUT) && dead_tried == before + 1, "%s: the only address is tried each time (%d)", transport->name, dead_tried - before);
+		release(&call);
+	}
+	transport->forget(&call.target);
+}
+
+/* Have a port that lets nobody in: its backlog is full. */
+static void
+open_nowhere(void)
+{
+	int			port;
+	int			fd = bound_socket(AF_INET, &port);
+
+	if (listen(fd, 0) < 0)
+		abort();
+	nowhere.sin_port = htons(port);
+	nowhere.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	for (int i = 0; i < 4; i++)
+	{
+		int			filler = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+		connect(filler, (struct sockaddr *) &nowhere, sizeof(nowhere));
+	}
+	pause_ms(50);
+}
+
 int
 main(void)
 {
@@ -268,6 +461,7 @@ main(void)
 
 	signal(SIGPIPE, SIG_IGN);
 	server_port = hostile_listen(NULL);
+	open_nowhere();
 	for (int i = 0; i < 2; i++)
 	{
 		HttpTransportOptions options = usual_options();
@@ -279,6 +473,8 @@ main(void)
 			check_silent_death();
 			check_second_opening();
 		}
+		check_local_causes();
+		check_many_addresses();
 		check_watched();
 		check_lifetime();
 		transport->shutdown();
