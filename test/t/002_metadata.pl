@@ -58,6 +58,30 @@ foreach my $name (slurp('src/guc.c') =~ /Variable\("(outbox\.\w+)"/g)
 {
 	like($readme, qr/`\Q$name\E`/, "README.md mentions $name");
 }
+# The pages about the inside name what is there: files by their path, below src
+# or test or not; ranges of tests by their first; functions; every room.
+my %source = map { s{.*/}{}r => 1 } glob "$root/src/*/*.[ch] $root/src/*/*/*.[ch]";
+foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md')
+{
+	my $text = slurp($page);
+	my %named = map { $_ => 1 } $text =~ m{`((?:[\w.-]+/)+[\w.-]*\w|[\w-]+\.(?:md|h|c|txt|pl|sql))`}g;
+	# Not placeholders in capitals.
+	my @gone = grep { !/NAME|OLD|\dxx/ } sort keys %named;
+	@gone = grep { my $name = $_; !$source{$name} && !grep { -e "$root/$_$name" } '', 'src/', 'test/', 'sql/install/' } @gone;
+	is("@gone", '', "$page: the files it names are there");
+	my @files = map { s{.*/}{}r } glob "$root/test/t/*.pl $root/test/long/*.pl";
+	my @tests = grep { my $number = $_; !grep { /^\Q$number\E_/ } @files } sort keys %{ { map { $_ => 1 } $text =~ m{\b(?:t|long)/(\d{3})\b}g } };
+	is("@tests", '', "$page: so are the tests");
+	my @functions = grep { $install !~ /\boutbox\.\Q$_\E\b/ } sort keys %{ { map { $_ => 1 } $text =~ m{`outbox\.(_?[a-z_]+)(?:`|\()}g } };
+	@functions = grep { !/^(?:sql|control)$/ && slurp('src/guc.c') !~ /"outbox\.\Q$_\E"/ } @functions;
+	is("@functions", '', "$page: and what of SQL it names");
+}
+foreach my $room (slurp('src/rooms.txt') =~ /^([a-z_]\w*)\t/mg)
+{
+	next if $room eq 'top';
+	like(slurp('doc/architecture.md'), qr/^\| `\Q$room\E` \|/m, "doc/architecture.md says what $room is for");
+}
+
 # "Every error has a hint": whatever a call is refused for by name.
 my @without;
 foreach my $file (map { glob "$root/src/$_/*.c" } qw(stage handler consume operate policy))
