@@ -32,6 +32,9 @@
 #include "dispatch/order.h"
 #include "table/relation.h"
 
+/* Read ahead, a scan steps over so many entries of settled rows behind the last one it has met. */
+#define MAX_ENTRIES_AHEAD 1000
+
 /* Passing a row by costs its heap page, as much as so many entries that are skipped. */
 #define PASSING_COST 4
 
@@ -212,10 +215,26 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 	return true;
 }
 
+/*
+ * There are more entries of settled rows in a row than may be looked at now.
+ * Looking for the head goes on from here; reading ahead has time until those
+ * that were met have gone.  What lies between here and the last member is
+ * not known to be settled, so the next scan starts from the floor again.
+ */
+static void
+stop_among_settled(OutboxOrderKey *key, bool found)
+{
+	if (found)
+		outbox_order_leaves_rows(key);
+	else
+		outbox_order_want(key);
+}
+
 static void
 walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampTz now)
 {
 	int			room = outbox_order_room(key);
+	int			ahead = MAX_ENTRIES_AHEAD;
 	bool		found;
 	pg_uuid_t	dead_id;
 	bool		dead;
@@ -242,15 +261,16 @@ walk(OutboxLane *lane, OutboxOrderKey *key, OutboxReadBounds *bounds, TimestampT
 		if (index_fetch_heap(key_scan.keyed_scan, key_scan.slot))
 		{
 			found = true;
+			ahead = MAX_ENTRIES_AHEAD;
 			if (!visit(lane, key, &id, &room, bounds, now))
 				return;
 		}
 		else
 		{
 			outbox_order_stepped_over(key, 1);
-			if (found || bounds->entries > 0)
+			if (bounds->entries > 0 && (!found || ahead-- > 0))
 				continue;
-			outbox_order_want(key);
+			stop_among_settled(key, found);
 			return;
 		}
 	}

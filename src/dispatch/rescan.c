@@ -36,10 +36,16 @@ static TimestampTz last_scan = 0;	/* 0: there was none, or another one is asked 
 static TimestampTz not_before = DT_NOBEGIN; /* a lock was in the way */
 static bool incomplete = false; /* orphans were left for the next one */
 
+/*
+ * Whoever asks has committed changes that the doorbell did not tell of, one
+ * by one: what is in memory may be stale, and a slice of a running rescan may
+ * have passed by.  So every lane reads again from the start.
+ */
 void
 outbox_rescan_request(void)
 {
 	last_scan = 0;
+	outbox_lanes_reread(DT_NOBEGIN);
 }
 
 /* Worked out anew each time, so that a changed setting counts at once. */

@@ -14,7 +14,7 @@
 
 #include "outbox.h"
 
-/* Ask for one now. */
+/* Ask for one now, because rows have changed, nobody says which: forgets what is in memory and not sent yet. */
 extern void outbox_rescan_request(void);
 
 extern bool outbox_rescan_is_due(TimestampTz now);

@@ -85,12 +85,46 @@ build(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot)
 	return delivery;
 }
 
+/*
+ * One that has no attempt left, by an operator's hand, is not tried once
+ * more.  Nor is one whose attempts can be counted no further.
+ */
+static bool
+bury_exhausted(OutboxDelivery *delivery)
+{
+	OutboxState state;
+
+	if (delivery->attempts == delivery->budget_from && delivery->attempts < PG_INT32_MAX)
+		return false;
+	state = outbox_judge_untried(&delivery->lane->handler->retry, delivery->attempts - delivery->budget_from,
+								 delivery->code, delivery->streak);
+	if (delivery->attempts == PG_INT32_MAX && state == OUTBOX_RETRYING)
+		state = OUTBOX_DEAD;
+	if (state == OUTBOX_RETRYING)
+		return false;
+	delivery->verdict.state = state;
+	strlcpy(delivery->verdict.code, delivery->code[0] ? delivery->code : "max_attempts", sizeof(delivery->verdict.code));
+	delivery->verdict.streak = delivery->streak;
+	delivery->error = MemoryContextStrdup(deliveries_context, "no attempt was left when it was read");
+	return true;
+}
+
 /* A delivery whose message is gone cannot be sent, now or later. */
 static void
 bury_without_message(OutboxDelivery *delivery)
 {
 	delivery->verdict.state = OUTBOX_DEAD;
 	strlcpy(delivery->verdict.code, "message_missing", sizeof(delivery->verdict.code));
+}
+
+static void
+read_message(OutboxDelivery *delivery)
+{
+	delivery->message = outbox_message_read(&delivery->id, deliveries_context);
+	if (delivery->message != NULL)
+		outbox_delivery_grow(delivery, GetMemoryChunkSpace(delivery->message));
+	else
+		bury_without_message(delivery);
 }
 
 /* Both are kept until the transaction is over; then they are queued. */
@@ -104,11 +138,8 @@ outbox_take(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slo
 	if (order_key != NULL)
 		outbox_order_take(order_key, delivery);
 
-	delivery->message = outbox_message_read(&at->id, deliveries_context);
-	if (delivery->message != NULL)
-		outbox_delivery_grow(delivery, GetMemoryChunkSpace(delivery->message));
-	else
-		bury_without_message(delivery);
+	if (!bury_exhausted(delivery))
+		read_message(delivery);
 	reading = NULL;
 
 	dlist_push_tail(&taken, &delivery->link);

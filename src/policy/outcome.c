@@ -181,6 +181,12 @@ budget_is_spent(const OutboxRetryPolicy *policy, const OutboxRule *rule, int spe
 		(rule->streak > OUTBOX_RULE_UNLIMITED && streak >= rule->streak);
 }
 
+static OutboxState
+exhausted_state(const OutboxRule *rule)
+{
+	return rule->on_exhaustion == OUTBOX_CANCELLED ? OUTBOX_CANCELLED : OUTBOX_DEAD;
+}
+
 /* How long to wait, given that there is to be another attempt. */
 static int64
 retry_delay(const OutboxRetryPolicy *policy, const OutboxRule *rule, const Meaning *meaning,
@@ -228,8 +234,7 @@ decide(const OutboxRetryPolicy *policy, Meaning *meaning, int spent,
 	{
 		verdict->handler_failed = meaning->handler_failed;
 		if (budget_is_spent(policy, &rule, spent, verdict->streak))
-			verdict->state = rule.on_exhaustion == OUTBOX_CANCELLED ?
-				OUTBOX_CANCELLED : OUTBOX_DEAD;
+			verdict->state = exhausted_state(&rule);
 		else
 		{
 			verdict->state = OUTBOX_RETRYING;
@@ -261,6 +266,15 @@ outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer, int sp
 	mean_answer(answer, now_us, &meaning);
 	verdict->lane_wait = lane_wait(policy, answer, &meaning);
 	decide(policy, &meaning, spent, last_code, last_streak, random, verdict);
+}
+
+OutboxState
+outbox_judge_untried(const OutboxRetryPolicy *policy, int spent, const char *last_code, int last_streak)
+{
+	OutboxRule	rule;
+
+	outbox_rules_match(policy->rules, last_code, false, &rule);
+	return budget_is_spent(policy, &rule, spent, last_streak) ? exhausted_state(&rule) : OUTBOX_RETRYING;
 }
 
 void

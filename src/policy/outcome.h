@@ -95,6 +95,14 @@ extern void outbox_judge_disposition(const OutboxRetryPolicy *policy, const Outb
 							  int spent, const char *last_code, int last_streak,
 							  double random, OutboxVerdict *verdict);
 
+/*
+ * What becomes of a delivery before it is tried: RETRYING as a rule, but DEAD
+ * or CANCELLED if no attempt is left of its budget, because somebody has set
+ * attempts by hand or lowered max_attempts.
+ */
+extern OutboxState outbox_judge_untried(const OutboxRetryPolicy *policy, int spent,
+										const char *last_code, int last_streak);
+
 /* The delay in ms after the spent-th failed attempt, before Retry-After and rules. */
 extern int64 outbox_backoff(const OutboxRetryPolicy *policy, int spent, double random);
 

@@ -483,6 +483,15 @@ visit(OutboxOrderKey *key, int row, int *room, int *bound)
 	return take(row, key) ? WALK_ON : WALK_FAILS;
 }
 
+static void
+stop_among_settled(OutboxOrderKey *key, bool found)
+{
+	if (found)
+		outbox_order_leaves_rows(key);
+	else
+		outbox_order_want(key);
+}
+
 static bool
 walk(OutboxOrderKey *key, int *bound)
 {
@@ -528,7 +537,15 @@ walk(OutboxOrderKey *key, int *bound)
 				return end == WALK_STOPS;
 		}
 		else
+		{
 			outbox_order_stepped_over(key, 20);
+			/* There are too many of these. */
+			if (dice(5) == 0)
+			{
+				stop_among_settled(key, found);
+				return true;
+			}
+		}
 	}
 	outbox_order_is_complete(key);
 	return true;

@@ -424,6 +424,16 @@ test_said(void)
 	is_str(verdict.code, "failed", "its default code");
 }
 
+static void
+test_untried(void)
+{
+	is_int(outbox_judge_untried(&default_policy, 0, "", 0), OUTBOX_RETRYING, "one that is new is tried");
+	is_int(outbox_judge_untried(&default_policy, 7, "500", 7), OUTBOX_RETRYING, "so is one with an attempt left");
+	is_int(outbox_judge_untried(&default_policy, 8, "500", 8), OUTBOX_DEAD, "one without is dead");
+	is_int(outbox_judge_untried(&default_policy, 2000000000, "", 0), OUTBOX_DEAD, "however far above");
+	is_int(outbox_judge_untried(&default_policy, -5, "", 0), OUTBOX_RETRYING, "one below zero has many left");
+}
+
 int
 main(void)
 {
@@ -434,5 +444,6 @@ main(void)
 	test_http_date();
 	test_rules();
 	test_said();
+	test_untried();
 	return tap_done();
 }
