@@ -10,12 +10,15 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -25,18 +28,12 @@
 #include "guc.h"
 #include "policy/retry_policy.h"
 
-#define MS(column) OUTBOX_MS_COLUMN(column)
-
-/* The order of these columns is that of the enum below. */
+/* The order of these columns is that of the enum below; options are found by their names. */
 static OutboxPlan load_plan = {
 	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, "
 	"pg_catalog.hashtextextended(pg_catalog.concat(h::pg_catalog.text, x.secrets::pg_catalog.text, x.expire::pg_catalog.text, x.credentials, "
 	" pg_catalog.current_setting('outbox.user_agent')), 0), "
-	"h.name, h.format, h.url, h.ordered, h.on_dead, h.concurrency, h.batch_size, "
-	MS("batch_wait") ", h.rate_limit, h.rate_burst, h.breaker_threshold, "
-	MS("breaker_wait") ", " MS("breaker_wait_max") ", " MS("disable_after") ", h.on_settle, x.secrets, x.expire, x.credentials, "
-	OUTBOX_RETRY_COLUMNS ", " MS("timeout") ", " MS("connect_timeout") ", h.http_version, h.unix_socket, "
-	"h.tls_ca_file, h.tls_certificate_file, h.tls_key_file, h.headers "
+	"x.secrets, x.expire, x.credentials, " OUTBOX_RETRY_COLUMNS ", h.* "
 	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
 	"LEFT JOIN LATERAL (SELECT pg_catalog.array_agg(c.secret ORDER BY c.created_at DESC) FILTER (WHERE c.kind OPERATOR(pg_catalog.=) 'signing') AS secrets, "
 	" pg_catalog.max(c.secret) FILTER (WHERE c.kind OPERATOR(pg_catalog.=) 'authorization') AS credentials, "
@@ -55,40 +52,138 @@ typedef enum LoadColumn
 	COL_FAILING_SINCE,
 	COL_BREAKER_REASON,
 	COL_FINGERPRINT,
-	COL_NAME,
-	COL_FORMAT,
-	COL_URL,
-	COL_ORDERED,
-	COL_ON_DEAD,
-	COL_CONCURRENCY,
-	COL_BATCH_SIZE,
-	COL_BATCH_WAIT,
-	COL_RATE_LIMIT,
-	COL_RATE_BURST,
-	COL_BREAKER_THRESHOLD,
-	COL_BREAKER_WAIT,
-	COL_BREAKER_WAIT_MAX,
-	COL_DISABLE_AFTER,
-	COL_ON_SETTLE,
 	COL_SECRETS,
 	COL_SECRETS_EXPIRE,
 	COL_CREDENTIALS,
-	COL_RETRY,
-	COL_TIMEOUT = COL_RETRY + OUTBOX_RETRY_NCOLUMNS,
-	COL_CONNECT_TIMEOUT,
-	COL_HTTP_VERSION,
-	COL_UNIX_SOCKET,
-	COL_TLS_CA_FILE,
-	COL_TLS_CERTIFICATE_FILE,
-	COL_TLS_KEY_FILE,
-	COL_HEADERS
+	COL_RETRY
 } LoadColumn;
 
-/* One row of the result. */
+/* How the value of an option, which is not NULL, gets into its member. */
+typedef void (*ReadOption) (Datum value, void *member);
+
+static void
+read_int(Datum value, void *member)
+{
+	*(int *) member = DatumGetInt32(value);
+}
+
+static void
+read_double(Datum value, void *member)
+{
+	*(double *) member = DatumGetFloat8(value);
+}
+
+static void
+read_bool(Datum value, void *member)
+{
+	*(bool *) member = DatumGetBool(value);
+}
+
+static void
+read_text(Datum value, void *member)
+{
+	*(char **) member = TextDatumGetCString(value);
+}
+
+static void
+read_jsonb(Datum value, void *member)
+{
+	*(const Jsonb **) member = DatumGetJsonbPCopy(value);
+}
+
+static double
+interval_seconds(Datum value)
+{
+	return DatumGetFloat8(DirectFunctionCall2(interval_part, PointerGetDatum(cstring_to_text("epoch")), value));
+}
+
+static void
+read_ms(Datum value, void *member)
+{
+	*(int64 *) member = (int64) rint(interval_seconds(value) * 1000);
+}
+
+static void
+read_us(Datum value, void *member)
+{
+	*(int64 *) member = (int64) rint(interval_seconds(value) * 1000000);
+}
+
+/* A timeout as the transport takes it: none of its own unit would be for ever. */
+static void
+read_timeout(Datum value, void *member)
+{
+	*(long *) member = Max(1, (long) rint(interval_seconds(value) * 1000));
+}
+
+static void
+read_http_version(Datum value, void *member)
+{
+	*(int *) member = strcmp(TextDatumGetCString(value), "2") == 0 ? 20 : 11;
+}
+
+static void
+read_on_dead(Datum value, void *member)
+{
+	*(bool *) member = strcmp(TextDatumGetCString(value), "block") == 0;
+}
+
+/* A format that this library does not know cannot get past create_handler(). */
+static void
+read_format(Datum value, void *member)
+{
+	char	   *name = TextDatumGetCString(value);
+	const OutboxFormat *format = outbox_format_by_name(name);
+
+	if (format == NULL)
+		elog(ERROR, "unknown format \"%s\"", name);
+	*(const OutboxFormat **) member = format;
+}
+
+#define MEMBER(member) offsetof(OutboxHandler, member)
+
+/*
+ * Every column of outbox.handler that the dispatcher goes by, but for those of
+ * the retry policy, which consumers' backends read too (retry_policy.c): how
+ * it is read, and into which member.  One that is NULL leaves a zero there.
+ */
+static const struct
+{
+	const char *column;
+	ReadOption	read;
+	size_t		member;
+}			options[] = {
+	{"name", read_text, MEMBER(name)},
+	{"url", read_text, MEMBER(target.url)},
+	{"timeout", read_timeout, MEMBER(target.timeout_ms)},
+	{"connect_timeout", read_timeout, MEMBER(target.connect_timeout_ms)},
+	{"concurrency", read_int, MEMBER(concurrency)},
+	{"rate_limit", read_double, MEMBER(rate_limit)},
+	{"rate_burst", read_int, MEMBER(rate_burst)},
+	{"headers", read_jsonb, MEMBER(request.headers)},
+	{"format", read_format, MEMBER(request.format)},
+	{"batch_size", read_int, MEMBER(batch_size)},
+	{"batch_wait", read_ms, MEMBER(batch_wait)},
+	{"http_version", read_http_version, MEMBER(target.http_version)},
+	{"unix_socket", read_text, MEMBER(target.unix_socket)},
+	{"tls_ca_file", read_text, MEMBER(target.tls_ca_file)},
+	{"tls_certificate_file", read_text, MEMBER(target.tls_certificate_file)},
+	{"tls_key_file", read_text, MEMBER(target.tls_key_file)},
+	{"breaker_threshold", read_int, MEMBER(breaker.threshold)},
+	{"breaker_wait", read_us, MEMBER(breaker.wait)},
+	{"breaker_wait_max", read_us, MEMBER(breaker.wait_max)},
+	{"disable_after", read_us, MEMBER(breaker.disable_after)},
+	{"ordered", read_bool, MEMBER(ordered)},
+	{"on_dead", read_on_dead, MEMBER(block_on_dead)},
+	{"on_settle", read_text, MEMBER(on_settle)},
+};
+
+/* One row of the result, and where its options are. */
 typedef struct RowReader
 {
 	HeapTuple	tuple;
 	TupleDesc	desc;
+	const int  *columns;		/* of options[] */
 } RowReader;
 
 static Datum
@@ -106,8 +201,9 @@ get_int(const RowReader *r, LoadColumn column)
 	return isnull ? 0 : DatumGetInt32(d);
 }
 
+/* A bigint or a timestamp. */
 static int64
-get_ms(const RowReader *r, LoadColumn column)
+get_int64(const RowReader *r, LoadColumn column)
 {
 	bool		isnull;
 	Datum		d = get(r, column, &isnull);
@@ -124,15 +220,6 @@ get_bool(const RowReader *r, LoadColumn column)
 	return !isnull && DatumGetBool(d);
 }
 
-static double
-get_double(const RowReader *r, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(r, column, &isnull);
-
-	return isnull ? 0 : DatumGetFloat8(d);
-}
-
 /* A copy in the current context, NULL for NULL. */
 static char *
 get_text(const RowReader *r, LoadColumn column)
@@ -141,15 +228,6 @@ get_text(const RowReader *r, LoadColumn column)
 	Datum		d = get(r, column, &isnull);
 
 	return isnull ? NULL : TextDatumGetCString(d);
-}
-
-static Jsonb *
-get_jsonb(const RowReader *r, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(r, column, &isnull);
-
-	return isnull ? NULL : DatumGetJsonbPCopy(d);
 }
 
 /* The signing secrets, newest first; returns how many. */
@@ -176,27 +254,21 @@ get_secrets(const RowReader *r, OutboxSecret **secrets)
 	return n;
 }
 
-/* How its requests are written.  A format this library does not know cannot get past create_handler(). */
+/* How its requests are written. */
 static void
 load_form(const RowReader *r, OutboxHandler *handler)
 {
-	OutboxRequestOptions options;
+	OutboxRequestOptions *request = &handler->request;
 	OutboxSecret *secrets = NULL;
-	char	   *format = get_text(r, COL_FORMAT);
 
-	memset(&options, 0, sizeof(options));
-	options.format = outbox_format_by_name(format);
-	if (options.format == NULL)
-		elog(ERROR, "unknown format \"%s\" of handler \"%s\"", format, handler->name);
-	options.handler = handler->name;
-	options.batch = handler->batch_size > 1;
-	options.source = outbox_event_source(get_database_name(MyDatabaseId));
-	options.user_agent = outbox_user_agent;
-	options.authorization = get_text(r, COL_CREDENTIALS);
-	options.headers = get_jsonb(r, COL_HEADERS);
-	options.nsecrets = get_secrets(r, &secrets);
-	options.secrets = secrets;
-	handler->form = outbox_request_form(&options);
+	request->handler = handler->name;
+	request->batch = handler->batch_size > 1;
+	request->source = outbox_event_source(get_database_name(MyDatabaseId));
+	request->user_agent = outbox_user_agent;
+	request->authorization = get_text(r, COL_CREDENTIALS);
+	request->nsecrets = get_secrets(r, &secrets);
+	request->secrets = secrets;
+	handler->form = outbox_request_form(request);
 	handler->target.headers = handler->form->headers;
 	handler->target.nheaders = handler->form->nheaders;
 }
@@ -219,28 +291,25 @@ load_row(const RowReader *r, OutboxHandlerRow *row)
 
 	row->id = get_int(r, COL_ID);
 	row->paused = get_bool(r, COL_PAUSED);
-	row->fingerprint = get_ms(r, COL_FINGERPRINT);
+	row->fingerprint = get_int64(r, COL_FINGERPRINT);
 	row->breaker = get_breaker_state(r);
-	row->breaker_until = get_ms(r, COL_BREAKER_UNTIL);
-	row->failing_since = get_ms(r, COL_FAILING_SINCE);
+	row->breaker_until = get_int64(r, COL_BREAKER_UNTIL);
+	row->failing_since = get_int64(r, COL_FAILING_SINCE);
 	strlcpy(row->breaker_reason, reason ? reason : "", sizeof(row->breaker_reason));
 }
 
 static void
-load_target(const RowReader *r, OutboxHandler *handler)
+load_options(const RowReader *r, OutboxHandler *handler)
 {
-	HttpTarget *target = &handler->target;
-	char	   *version = get_text(r, COL_HTTP_VERSION);
+	for (int i = 0; i < (int) lengthof(options); i++)
+	{
+		bool		isnull;
+		Datum		value = SPI_getbinval(r->tuple, r->desc, r->columns[i], &isnull);
 
-	target->url = get_text(r, COL_URL);
-	target->timeout_ms = Max(1, get_ms(r, COL_TIMEOUT));
-	target->connect_timeout_ms = Max(1, get_ms(r, COL_CONNECT_TIMEOUT));
-	target->http_version = strcmp(version, "2") == 0 ? 20 : 11;
-	target->max_connections = handler->concurrency;
-	target->unix_socket = get_text(r, COL_UNIX_SOCKET);
-	target->tls_ca_file = get_text(r, COL_TLS_CA_FILE);
-	target->tls_certificate_file = get_text(r, COL_TLS_CERTIFICATE_FILE);
-	target->tls_key_file = get_text(r, COL_TLS_KEY_FILE);
+		if (!isnull)
+			options[i].read(value, (char *) handler + options[i].member);
+	}
+	handler->target.max_connections = handler->concurrency;
 }
 
 /* The whole configuration, allocated in context. */
@@ -249,27 +318,13 @@ load_handler(const RowReader *r, const OutboxHandlerRow *row, MemoryContext cont
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(context);
 	OutboxHandler *handler = palloc0(sizeof(OutboxHandler));
-	char	   *on_dead = get_text(r, COL_ON_DEAD);
 
 	handler->context = context;
 	handler->id = row->id;
 	handler->fingerprint = row->fingerprint;
-	handler->name = get_text(r, COL_NAME);
-	handler->ordered = get_bool(r, COL_ORDERED);
-	handler->block_on_dead = strcmp(on_dead, "block") == 0;
-	handler->concurrency = get_int(r, COL_CONCURRENCY);
-	handler->batch_size = get_int(r, COL_BATCH_SIZE);
-	handler->batch_wait = get_ms(r, COL_BATCH_WAIT);
-	handler->rate_limit = get_double(r, COL_RATE_LIMIT);
-	handler->rate_burst = get_int(r, COL_RATE_BURST);
-	handler->breaker.threshold = get_int(r, COL_BREAKER_THRESHOLD);
-	handler->breaker.wait = get_ms(r, COL_BREAKER_WAIT) * 1000;
-	handler->breaker.wait_max = get_ms(r, COL_BREAKER_WAIT_MAX) * 1000;
-	handler->breaker.disable_after = get_ms(r, COL_DISABLE_AFTER) * 1000;
-	handler->on_settle = get_text(r, COL_ON_SETTLE);
+	load_options(r, handler);
 	load_form(r, handler);
 	outbox_read_retry_policy(r->tuple, r->desc, COL_RETRY, &handler->retry);
-	load_target(r, handler);
 	MemoryContextSwitchTo(oldcontext);
 	return handler;
 }
@@ -308,19 +363,33 @@ load_or_report(const RowReader *r, const OutboxHandlerRow *row, MemoryContext co
 		loaded(arg, handler);
 }
 
+/* Where the options are in the result. */
+static void
+find_columns(TupleDesc desc, int *columns)
+{
+	for (int i = 0; i < (int) lengthof(options); i++)
+	{
+		columns[i] = SPI_fnumber(desc, options[i].column);
+		if (columns[i] <= 0)
+			elog(ERROR, "outbox.handler has no column \"%s\"", options[i].column);
+	}
+}
+
 void
 outbox_load_handlers(OutboxHandlerRowCallback row_callback,
 					 OutboxHandlerLoadedCallback loaded_callback, void *arg)
 {
 	SPITupleTable *table;
+	int			columns[lengthof(options)];
 	uint64		n;
 
 	SPI_connect();
 	n = outbox_execute(&load_plan, NULL, NULL, true, 0, SPI_OK_SELECT);
 	table = SPI_tuptable;
+	find_columns(table->tupdesc, columns);
 	for (uint64 i = 0; i < n; i++)
 	{
-		RowReader	reader = {table->vals[i], table->tupdesc};
+		RowReader	reader = {table->vals[i], table->tupdesc, columns};
 		OutboxHandlerRow row;
 		MemoryContext context;
 

@@ -19,6 +19,7 @@
 #include "policy/breaker.h"
 #include "policy/outcome.h"
 
+/* An option is read into its member as a row of the table in handlers.c says. */
 typedef struct OutboxHandler
 {
 	int32		id;
@@ -36,6 +37,7 @@ typedef struct OutboxHandler
 	char	   *on_settle;		/* NULL: none */
 	OutboxRetryPolicy retry;
 	HttpTarget	target;
+	OutboxRequestOptions request;	/* what form was made of */
 
 	bool		current;		/* a lane points here */
 	int			requests;		/* requests that are out with it */
