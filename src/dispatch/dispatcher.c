@@ -45,6 +45,7 @@
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
+#include "dispatch/unsent.h"
 #include "guc.h"
 #include "shared/doorbell.h"
 #include "worker/installation.h"
@@ -528,7 +529,7 @@ note_state(TimestampTz now)
 		else if (!outbox_enabled)
 			outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, NULL);
 		else if (failures == 0)
-			outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, NULL);
+			outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, outbox_unsent_problem());
 	}
 }
 

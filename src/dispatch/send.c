@@ -21,6 +21,7 @@
 #include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
+#include "dispatch/unsent.h"
 #include "format/printable.h"
 #include "format/request.h"
 #include "guc.h"
@@ -557,10 +558,12 @@ finish_request(Outgoing *request, TimestampTz now)
 	deliveries_out -= request->n;
 	if (request->exchange.failure == HTTP_NOT_SENT)
 	{
+		outbox_unsent_report(request->handler->name, request->exchange.error);
 		transport->release(&request->exchange);
 		take_back(request);
 		return;
 	}
+	outbox_unsent_over();
 	judge_request(request, now);
 	transport->release(&request->exchange);
 	free_request(request);
