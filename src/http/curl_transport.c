@@ -24,6 +24,7 @@
 
 #include "common/ascii.h"
 #include "http/clock.h"
+#include "http/curl_answer.h"
 #include "http/deadline.h"
 #include "http/exchange.h"
 #include "http/factory.h"
@@ -52,9 +53,7 @@ typedef struct CurlTransfer
 	struct curl_slist *nodes;	/* the list of header lines that libcurl reads */
 	int			room;			/* of nodes */
 	Http1Buffer block;			/* the lines that go as one */
-	bool		in_headers;		/* of the final answer */
-	bool		switched;		/* the receiver answered 101 */
-	bool		enough;			/* of the answer's body: we stopped reading it */
+	CurlAnswer	answer;
 	struct CurlTransfer *next;	/* among the idle ones of its target */
 	OutboxLink	out;			/* among all that are out */
 } CurlTransfer;
@@ -71,89 +70,6 @@ typedef struct CurlTarget
 static OutboxEngine engine;
 static OutboxDeadlines deadlines;
 static OutboxLink out = OUTBOX_LIST(out);
-
-/*
- * What libcurl calls
- */
-
-static bool
-starts_answer(const char *line, size_t len)
-{
-	return len >= 12 && memcmp(line, "HTTP/", 5) == 0;
-}
-
-/* "HTTP/1.1 200 OK" or "HTTP/2 200"; 0 for what is no status. */
-static int
-status_of(const char *line, size_t len)
-{
-	const char *space = memchr(line, ' ', len);
-	int			status = 0;
-
-	if (space == NULL)
-		return 0;
-	for (const char *p = space + 1; p < line + len && *p >= '0' && *p <= '9' && status < 1000; p++)
-		status = status * 10 + (*p - '0');
-	return status < 1000 ? status : 0;
-}
-
-static void
-take_header(HttpExchange *exchange, const char *line, size_t len)
-{
-	const char *colon = memchr(line, ':', len);
-	const char *value;
-	const char *end = line + len;
-
-	if (colon == NULL)
-		return;
-	value = colon + 1;
-	while (value < end && (*value == ' ' || *value == '\t'))
-		value++;
-	while (end > value && (end[-1] == '\r' || end[-1] == '\n' || end[-1] == ' ' || end[-1] == '\t'))
-		end--;
-	outbox_exchange_header(exchange, line, colon - line, value, end - value);
-}
-
-/* Called with one line of an answer, its line end included; trailers too. */
-static size_t
-header_came(char *line, size_t size, size_t n, void *arg)
-{
-	CurlTransfer *transfer = arg;
-	HttpExchange *exchange = transfer->exchange;
-	size_t		len = size * n;
-	bool		blank = len == 1 || (len == 2 && line[0] == '\r');
-
-	if (blank)
-	{
-		/* What follows a final answer's headers is its body, then trailers. */
-		if (exchange->status >= 200)
-			transfer->in_headers = false;
-		return len;
-	}
-	if (!transfer->in_headers)
-		return len;
-	if (starts_answer(line, len))
-	{
-		outbox_exchange_clear_answer(exchange);
-		exchange->status = status_of(line, len);
-		if (exchange->status == 101)
-		{
-			transfer->switched = true;
-			return 0;
-		}
-	}
-	else
-		take_header(exchange, line, len);
-	return len;
-}
-
-static size_t
-body_came(char *data, size_t size, size_t n, void *arg)
-{
-	CurlTransfer *transfer = arg;
-
-	transfer->enough = !outbox_exchange_body(transfer->exchange, data, size * n);
-	return transfer->enough ? 0 : size * n;
-}
 
 /*
  * Transfers
@@ -195,8 +111,8 @@ transfer_done(OutboxJob *job, CURLcode result)
 {
 	CurlTransfer *transfer = (CurlTransfer *) job;
 	HttpExchange *exchange = transfer->exchange;
-	HttpFailure failure = transfer->enough ? HTTP_ANSWERED : outbox_job_failure(job, result, exchange->status != 0);
-	const char *message = NULL;
+	const char *message;
+	HttpFailure failure = outbox_answer_judge(&transfer->answer, result, &message);
 	long		connects = 1;
 
 	if (exchange->status < 200)
@@ -206,20 +122,20 @@ transfer_done(OutboxJob *job, CURLcode result)
 	exchange->resent = job->resent;
 	if (curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects) == CURLE_OK)
 		exchange->reused = job->connected && connects == 0;
-
-	/* libcurl takes some answers for complete that never had a blank line or a proper status. */
-	if (failure == HTTP_ANSWERED && (transfer->in_headers || exchange->status == 0))
-	{
-		failure = HTTP_FAILED_BODY;
-		message = transfer->in_headers ? "the connection was closed within the headers of the answer" :
-			"the status of the answer is not a valid one";
-	}
-	else if (transfer->switched)
-		message = "the receiver switched to another protocol";
-	else if (failure != HTTP_ANSWERED)
-		message = outbox_job_message(job, failure, result);
 	outbox_exchange_finish(exchange, failure, message);
 	retire(transfer);
+}
+
+static bool
+is_unanswered(const OutboxJob *job)
+{
+	return !((const CurlTransfer *) job)->answer.begun;
+}
+
+static void
+last_words(OutboxJob *job, const char *data, size_t len)
+{
+	outbox_answer_last_words(&((CurlTransfer *) job)->answer, data, len);
 }
 
 static CurlTransfer *
@@ -231,6 +147,8 @@ new_transfer(CurlTarget *target)
 		return NULL;
 	transfer->target = target;
 	transfer->job.done = transfer_done;
+	transfer->job.is_unanswered = is_unanswered;
+	transfer->job.last_words = last_words;
 	return transfer;
 }
 
@@ -238,18 +156,9 @@ new_transfer(CurlTarget *target)
 static CURLcode
 set_callbacks(CurlTransfer *transfer)
 {
-	CURL	   *easy = transfer->job.easy;
-	CURLcode	result = curl_easy_setopt(easy, CURLOPT_POST, 1L);
+	CURLcode	result = curl_easy_setopt(transfer->job.easy, CURLOPT_POST, 1L);
 
-	if (result == CURLE_OK)
-		result = curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, header_came);
-	if (result == CURLE_OK)
-		result = curl_easy_setopt(easy, CURLOPT_HEADERDATA, transfer);
-	if (result == CURLE_OK)
-		result = curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, body_came);
-	if (result == CURLE_OK)
-		result = curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer);
-	return result;
+	return result == CURLE_OK ? outbox_answer_listen(&transfer->answer, transfer->job.easy) : result;
 }
 
 /* Room for n nodes.  False: out of memory. */
@@ -471,9 +380,7 @@ curl_submit(HttpExchange *exchange)
 		return false;
 	}
 	transfer->exchange = exchange;
-	transfer->in_headers = true;
-	transfer->switched = false;
-	transfer->enough = false;
+	outbox_answer_expect(&transfer->answer, &transfer->job, exchange);
 	exchange->transport_data = transfer;
 	outbox_list_append(&out, &transfer->out);
 	target->nout++;

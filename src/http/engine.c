@@ -14,6 +14,7 @@
 
 #include "http/addresses.h"
 #include "http/clock.h"
+#include "http/connection_map.h"
 #include "http/job.h"
 #include "http/sockets.h"
 
@@ -274,6 +275,7 @@ outbox_engine_shutdown(void)
 	outbox_poller_close();
 	outbox_sockets_end();
 	outbox_addresses_reset();
+	outbox_connection_reset();
 	free(shared.user_agent);
 	free(shared.authorities);
 	memset(&shared, 0, sizeof(shared));

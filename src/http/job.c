@@ -14,7 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "http/connection_map.h"
 #include "http/exchange.h"
+#include "http/fast/http1_parser.h"
+#include "http/poller.h"
 #include "http/sockets.h"
 #include "http/tls_guard.h"
 
@@ -73,12 +76,34 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 	fd = outbox_socket_open(address->family, address->socktype, address->protocol, job->target, &shortage);
 	if (fd >= 0)
 	{
+		outbox_connection_unnote(fd);
+		job->sockets[job->nsockets++ % OUTBOX_JOB_SOCKETS] = fd;
 		outbox_trials_begin(&job->trials, &address->addr);
 		return fd;
 	}
 	if (job->shortage == 0)
 		job->shortage = shortage;
 	return refuse(job);
+}
+
+/*
+ * Some receivers answer before they have read everything, and close.  libcurl
+ * gives up when it cannot write, without a look at what there is to read.  On
+ * a kept connection that may be an answer to nobody; there the request is
+ * repeated.
+ */
+static void
+hear_last_words(int fd)
+{
+	static char words[16384];
+	OutboxJob  *job = outbox_connection_user(fd);
+	ssize_t		n;
+
+	if (job == NULL || job->last_words == NULL || job->reused || strncmp(job->target->url, "http:", 5) != 0)
+		return;
+	n = recv(fd, words, sizeof(words), MSG_DONTWAIT);
+	if (n > 0)
+		job->last_words(job, words, n);
 }
 
 static int
@@ -88,8 +113,10 @@ close_socket(void *arg, curl_socket_t fd)
 
 	if (outbox_socket_is_adopted(fd))
 		return 0;
+	hear_last_words(fd);
 	if (owner != NULL && owner->closed != NULL)
 		owner->closed(owner, fd);
+	outbox_connection_unnote(fd);
 	outbox_socket_close(fd);
 	return 0;
 }
@@ -108,6 +135,68 @@ refuses_text(const char *ip)
 	return false;
 }
 
+/* Is the socket, one of those opened for a job, bound to that port (0: of a unix socket)? */
+static bool
+is_bound_to(int fd, int port)
+{
+	struct sockaddr_storage address;
+	socklen_t	len = sizeof(address);
+
+	if (!outbox_socket_is_open(fd) || getsockname(fd, (struct sockaddr *) &address, &len) < 0)
+		return false;
+	switch (address.ss_family)
+	{
+		case AF_INET:
+			return ntohs(((struct sockaddr_in *) &address)->sin_port) == port;
+		case AF_INET6:
+			return ntohs(((struct sockaddr_in6 *) &address)->sin6_port) == port;
+		default:
+			return true;
+	}
+}
+
+/* The connection is a new one: note which of the sockets that were opened for it has made it. */
+static int
+new_socket(const OutboxJob *job, uint64_t name, int local_port)
+{
+	for (int i = job->nsockets - 1; i >= 0 && i >= job->nsockets - OUTBOX_JOB_SOCKETS; i--)
+	{
+		int			fd = job->sockets[i % OUTBOX_JOB_SOCKETS];
+
+		if (!is_bound_to(fd, local_port))
+			continue;
+		outbox_connection_note(fd, name);
+		return fd;
+	}
+	return -1;
+}
+
+/*
+ * The connection is a kept one: look at it before it is used.  What has come
+ * on it meanwhile is an end, or an answer that nobody asked for and that would
+ * be taken for the next request's.  Under TLS it may be a ticket, which cannot
+ * be told.  False: it must not be used.
+ *
+ * Over a unix socket all connections to one place have the same name, so that
+ * all of those that rest are looked at.
+ */
+static bool
+is_fit(OutboxJob *job, uint64_t name)
+{
+	bool		fit = true;
+
+	for (int fd = -1; (fd = outbox_connection_socket(name, fd + 1)) >= 0;)
+	{
+		job->fd = fd;
+		if (!outbox_socket_is_open(fd) || outbox_poller_wanted(fd) || outbox_connection_is_shared(fd) ||
+			outbox_connection_is_quiet(fd))
+			continue;
+		outbox_connection_end(fd);
+		fit = false;
+	}
+	return fit && !outbox_tls_holds_bytes(job->easy);
+}
+
 /*
  * A connection is there, new or kept, and the request is next.  When this
  * happens again for the same job, libcurl found a kept connection dead, and
@@ -121,6 +210,7 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 {
 	OutboxJob  *job = arg;
 	long		sent = 0;
+	uint64_t	name = outbox_connection_name(ip != NULL ? ip : "", port, local_ip != NULL ? local_ip : "", local_port);
 
 	return_reserved(job);
 	outbox_trials_end(&job->trials, true);
@@ -138,14 +228,20 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 			return CURL_PREREQFUNC_ABORT;
 		job->resent = true;
 		job->sent = sent;
-		if (!job->opened)
-		{
-			job->afresh = true;
-			return CURL_PREREQFUNC_ABORT;
-		}
+		job->afresh = !job->opened;
 	}
+	job->reused = !job->opened;
+	outbox_connection_set_user(job->fd, NULL);
+	job->fd = -1;
+	if (job->opened)
+		job->fd = new_socket(job, name, local_port);
+	else if (!is_fit(job, name))
+		job->afresh = true;
+	job->acknowledged = job->reused && job->fd >= 0 ? outbox_connection_acknowledged(job->fd) : -1;
 	job->opened = false;
-	return CURL_PREREQFUNC_OK;
+	if (job->fd >= 0 && !job->afresh)
+		outbox_connection_set_user(job->fd, job);
+	return job->afresh ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
 
 /*
@@ -288,6 +384,10 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	job->resent = false;
 	job->sent = 0;
 	job->opened = false;
+	job->nsockets = 0;
+	job->fd = -1;
+	job->reused = false;
+	job->shared = false;
 	job->afresh = false;
 	job->blocked = false;
 	job->shortage = 0;
@@ -302,6 +402,7 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 			return false;
 		job->settings = outbox_engine_settings() - 1;
 		job->fresh_only = false;
+		job->forbids_reuse = false;
 		result = set_rules(easy, job);
 		if (result == CURLE_OK)
 			result = set_target(easy, job, target);
@@ -316,6 +417,11 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	{
 		SET(CURLOPT_FRESH_CONNECT, 0L);
 		job->fresh_only = false;
+	}
+	if (job->forbids_reuse)
+	{
+		SET(CURLOPT_FORBID_REUSE, 0L);
+		job->forbids_reuse = false;
 	}
 	if (result == CURLE_OK)
 		return true;
@@ -345,6 +451,7 @@ outbox_job_stop(OutboxJob *job)
 {
 	return_reserved(job);
 	outbox_trials_end(&job->trials, false);
+	outbox_connection_set_user(job->fd, NULL);
 	curl_multi_remove_handle(job->engine->multi, job->easy);
 }
 
@@ -384,11 +491,26 @@ start_with_all(OutboxJob *job)
 	return start_again(job);
 }
 
+/*
+ * Was a request lost with a kept connection, which its receiver closed just
+ * then?  libcurl repeats what failed so when it reads, but not what failed
+ * when it wrote.
+ */
+static bool
+was_lost(const OutboxJob *job, CURLcode result)
+{
+	return job->is_unanswered != NULL && job->reused && !job->resent && job->is_unanswered(job) &&
+		(result == CURLE_SEND_ERROR || result == CURLE_RECV_ERROR || result == CURLE_GOT_NOTHING);
+}
+
 void
 outbox_job_finished(OutboxJob *job, CURLcode result)
 {
 	return_reserved(job);
 	outbox_trials_end(&job->trials, result == CURLE_OK);
+	outbox_connection_set_user(job->fd, NULL);
+	if (was_lost(job, result))
+		job->afresh = job->resent = true;
 	if (job->afresh && start_afresh(job))
 		return;
 
@@ -410,6 +532,42 @@ outbox_job_hurry(OutboxJob *job)
 	job->refused = false;
 	curl_easy_pause(job->easy, CURLPAUSE_SEND);
 	curl_easy_pause(job->easy, CURLPAUSE_CONT);
+}
+
+void
+outbox_job_forbid_reuse(OutboxJob *job)
+{
+	job->forbids_reuse = curl_easy_setopt(job->easy, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK;
+}
+
+void
+outbox_job_set_shared(OutboxJob *job)
+{
+	job->shared = true;
+	outbox_connection_set_shared(job->fd);
+}
+
+bool
+outbox_job_is_shared(const OutboxJob *job)
+{
+	return job->shared || outbox_connection_is_shared(job->fd);
+}
+
+bool
+outbox_job_was_closed_cleanly(const OutboxJob *job)
+{
+	return strstr(job->error, "(err 0)") != NULL;
+}
+
+bool
+outbox_job_came_unasked(OutboxJob *job)
+{
+	/* What a receiver sends acknowledges all that it has received by then. */
+	if (!job->reused || job->resent || job->fd < 0 || job->acknowledged < 0 ||
+		outbox_connection_acknowledged(job->fd) != job->acknowledged)
+		return false;
+	job->afresh = job->resent = true;
+	return true;
 }
 
 void
@@ -498,8 +656,17 @@ lookup_was_stillborn(const OutboxJob *job)
 	return outbox_sockets_are_out() || strstr(job->error, "thread failed to start") != NULL;
 }
 
-HttpFailure
-outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
+/* Has some of the request left this machine, over a kept connection maybe? */
+static bool
+was_sent(const OutboxJob *job)
+{
+	long		sent = 0;
+
+	return job->resent || (curl_easy_getinfo(job->easy, CURLINFO_REQUEST_SIZE, &sent) == CURLE_OK && sent > 0);
+}
+
+static HttpFailure
+meaning_of(const OutboxJob *job, CURLcode result, bool answered)
 {
 	switch (result)
 	{
@@ -519,7 +686,7 @@ outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 		case CURLE_ABORTED_BY_CALLBACK:
 			if (job->blocked)
 				return HTTP_FAILED_BLOCKED;
-			return HTTP_FAILED_CONNECT;
+			return job->afresh ? HTTP_NOT_SENT : HTTP_FAILED_CONNECT;
 
 			/* A file that cannot be read may only have met a want of descriptors. */
 		case CURLE_SSL_CERTPROBLEM:
@@ -583,6 +750,15 @@ outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 	}
 }
 
+HttpFailure
+outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
+{
+	HttpFailure failure = meaning_of(job, result, answered);
+
+	/* What could not be sent a second time was sent once. */
+	return failure == HTTP_NOT_SENT && was_sent(job) ? HTTP_FAILED_CONNECT : failure;
+}
+
 /* One line about a cause that lies on this machine. */
 static const char *
 describe_local(int error)
@@ -609,9 +785,13 @@ outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result)
 {
 	if (failure == HTTP_FAILED_BLOCKED)
 		return OUTBOX_BLOCKED_ADDRESS;
+	if (failure == HTTP_FAILED_CONNECT && (job->shortage != 0 || job->afresh))
+		return "a kept connection was closed, and no other could be opened";
 	if (failure == HTTP_NOT_SENT)
 		return describe_local(result == CURLE_OUT_OF_MEMORY ? ENOMEM : local_cause(job));
 	if (result == CURLE_ABORTED_BY_CALLBACK)
 		return "the connection was closed before an answer, twice";
+	if (result == CURLE_UNSUPPORTED_PROTOCOL && job->connected)
+		return OUTBOX_NOT_HTTP;
 	return job->error[0] != '\0' ? job->error : curl_easy_strerror(result);
 }

@@ -17,6 +17,9 @@
 #include "http/addresses.h"
 #include "http/engine.h"
 
+/* libcurl tries several addresses at once, but never so many. */
+#define OUTBOX_JOB_SOCKETS 8
+
 typedef struct OutboxJob
 {
 	CURL	   *easy;
@@ -24,13 +27,28 @@ typedef struct OutboxJob
 	OutboxEngine *engine;
 	HttpTarget *target;
 	void		(*done) (struct OutboxJob *job, CURLcode result);
+
+	/* Has nothing of an answer come?  Where this is set a job whose kept connection fails is tried once more. */
+	bool		(*is_unanswered) (const struct OutboxJob *job);
+	/*
+	 * libcurl closes its connection, on which this has come that it has not
+	 * read: it could not write the rest of the request.  Without TLS only.
+	 */
+	void		(*last_words) (struct OutboxJob *job, const char *data, size_t len);
 	int			reserved;		/* descriptors set aside until its socket is open */
 	bool		connected;		/* it has had a connection, new or kept */
 	bool		resent;			/* libcurl sent it a second time */
 	long		sent;			/* bytes sent before the present connection */
 	bool		opened;			/* a socket was opened for it since it last had a connection */
+	int			sockets[OUTBOX_JOB_SOCKETS];	/* the latest that were */
+	int			nsockets;		/* how many there were altogether */
+	int			fd;				/* the socket of its connection, -1: not known */
+	bool		reused;			/* its connection had been used before */
+	int64_t		acknowledged;	/* bytes on that before the request; -1: not known */
 	bool		afresh;			/* stopped, to go on over a new connection */
 	bool		fresh_only;		/* libcurl was told to use no kept connection */
+	bool		forbids_reuse;	/* libcurl was told not to keep its connection */
+	bool		shared;			/* its connection carries others beside it */
 	bool		blocked;		/* the filter refused an address */
 	int			shortage;		/* why this machine refused a socket, an errno; 0: it did not */
 	OutboxTrials trials;		/* what it is being connected to */
@@ -65,6 +83,23 @@ extern void outbox_job_finished(OutboxJob *job, CURLcode result);
  * Not from within one of its callbacks.
  */
 extern void outbox_job_hurry(OutboxJob *job);
+
+/* Its connection may not be used again.  From a callback, while the job has it. */
+extern void outbox_job_forbid_reuse(OutboxJob *job);
+
+/* Its connection carries other requests beside it: that of HTTP/2 does. */
+extern void outbox_job_set_shared(OutboxJob *job);
+extern bool outbox_job_is_shared(const OutboxJob *job);
+
+/* Did the receiver end its stream of HTTP/2 without an error? */
+extern bool outbox_job_was_closed_cleanly(const OutboxJob *job);
+
+/*
+ * What has come on a kept connection is no answer to the request: it left
+ * before that can have arrived.  Then the job is to be stopped, and goes on
+ * over a new connection.
+ */
+extern bool outbox_job_came_unasked(OutboxJob *job);
 
 /* What a result means; answered: some of an answer had come. */
 extern HttpFailure outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered);

@@ -10,7 +10,6 @@
 #ifdef OUTBOX_HAVE_OPENSSL
 
 #include <openssl/ssl.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,7 +118,24 @@ outbox_tls_guard(CURL *easy)
 	return curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, set_up_context);
 }
 
+bool
+outbox_tls_holds_bytes(CURL *easy)
+{
+	struct curl_tlssessioninfo *session = NULL;
+
+	return guard_index >= 0 &&
+		curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) == CURLE_OK && session != NULL &&
+		session->backend == CURLSSLBACKEND_OPENSSL && session->internals != NULL &&
+		SSL_has_pending(session->internals) == 1;
+}
+
 #else
+
+bool
+outbox_tls_holds_bytes(CURL *easy)
+{
+	return false;
+}
 
 CURLcode
 outbox_tls_guard(CURL *easy)

@@ -18,8 +18,15 @@
 #define OUTBOX_HTTP_TLS_GUARD_H
 
 #include <curl/curl.h>
+#include <stdbool.h>
 
 /* Guard the TLS connections of a handle.  CURLE_OK where nothing can be guarded, too. */
 extern CURLcode outbox_tls_guard(CURL *easy);
+
+/*
+ * Has TLS read something of the connection that a handle has which nobody has
+ * asked it for yet?  False where that cannot be known.
+ */
+extern bool outbox_tls_holds_bytes(CURL *easy);
 
 #endif							/* OUTBOX_HTTP_TLS_GUARD_H */

@@ -467,12 +467,10 @@ main(void)
 		HttpTransportOptions options = usual_options();
 
 		start_transport(names[i], &options);
+		check_strays();
 		if (is_fast())
-		{
-			check_strays();
 			check_silent_death();
-			check_second_opening();
-		}
+		check_second_opening();
 		check_local_causes();
 		check_many_addresses();
 		check_watched();

@@ -94,6 +94,8 @@ typedef struct RawAnswer
 	size_t		len;
 	bool		close;			/* behind it */
 	bool		dribble;		/* a byte at a time */
+	const char *stray;			/* what nobody asked for, behind it; NULL: nothing */
+	long		stray_ms;		/* so much later, 0: in the same packet */
 } RawAnswer;
 
 static const RawAnswer *raw_answers;
@@ -333,6 +335,30 @@ say_received(Peer *peer)
 	return say_text(peer, answer) ? KEEP : CLOSE;
 }
 
+/* Answer and, a moment later or in the same packet, say something else. */
+static inline After
+say_with_stray(Peer *peer, const char *answer, size_t len, const char *stray, long ms)
+{
+	int			cork = 1;
+
+	if (ms == 0)
+		setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
+	say(peer, answer, len);
+	if (ms > 0)
+		pause_ms(ms);
+	say_text(peer, stray);
+	cork = 0;
+	setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
+	seen.strays++;
+	return KEEP;
+}
+
+static inline After
+say_twice(Peer *peer, long ms)
+{
+	return say_with_stray(peer, whole_answer, WHOLE, "HTTP/1.1 500 Stray\r\nContent-Length: 0\r\n\r\n", ms);
+}
+
 static inline After
 say_raw(Peer *peer, const char *name)
 {
@@ -340,6 +366,11 @@ say_raw(Peer *peer, const char *name)
 	{
 		if (strcmp(raw_answers[i].name, name) != 0)
 			continue;
+		if (raw_answers[i].stray != NULL)
+		{
+			say_with_stray(peer, raw_answers[i].bytes, raw_answers[i].len, raw_answers[i].stray, raw_answers[i].stray_ms);
+			return raw_answers[i].close ? CLOSE : KEEP;
+		}
 		for (size_t at = 0; at < raw_answers[i].len;)
 		{
 			size_t		piece = raw_answers[i].dribble ? 1 : raw_answers[i].len;
@@ -368,25 +399,6 @@ go_deaf(Peer *peer)
 		abort();
 }
 
-/* Answer and, a moment later or in the same packet, once more. */
-static inline After
-say_twice(Peer *peer, long ms)
-{
-	static const char stray[] = "HTTP/1.1 500 Stray\r\nContent-Length: 0\r\n\r\n";
-	int			cork = 1;
-
-	if (ms == 0)
-		setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
-	say(peer, whole_answer, WHOLE);
-	if (ms > 0)
-		pause_ms(ms);
-	say(peer, stray, sizeof(stray) - 1);
-	cork = 0;
-	setsockopt(peer->fd, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
-	seen.strays++;
-	return KEEP;
-}
-
 /* Answer, and then answer the next request before it can have come. */
 static inline After
 say_before(Peer *peer)
@@ -413,12 +425,23 @@ static inline After
 answer_request(Peer *peer)
 {
 	long		n;
+	char		byte;
 
 	if (strcmp(peer->path, "/early") == 0)
 	{
 		say_text(peer, "HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig");
 		return wait_for_end(peer);
 	}
+	if (strcmp(peer->path, "/unread") == 0)
+	{
+		/* Enough, whatever else there is to be read; and nothing of that is. */
+		say(peer, whole_answer, WHOLE);
+		while (recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno == EAGAIN)
+			pause_ms(1);
+		return CLOSE;
+	}
+	if (strcmp(peer->path, "/unread-close") == 0)
+		return say(peer, whole_answer, WHOLE) ? CLOSE : RESET;
 	if (!read_body(peer))
 	{
 		seen.ended++;

@@ -1,28 +1,17 @@
 /*
- * The corpus of answers over real sockets, through both transports: what the
- * parser makes of each of them beside what libcurl does.  Every answer comes
- * in one piece and byte by byte.
+ * The corpus of answers over real sockets: through both transports, over TCP
+ * and TLS, in one piece and byte by byte.  All have to say of each answer what
+ * the corpus says.
  */
 #include <curl/curl.h>
 
-#include "http1_corpus.h"
+#include "tls_wire.h"
 #include "transport_harness.h"
+#include "http1_corpus.h"
 
-typedef struct Verdict
-{
-	HttpFailure failure;
-	int			status;
-	uint64_t	total;
-	char		retry_after[HTTP_HEADER_LEN];
-	char		body[64];
-} Verdict;
-
-static const char *const names[] = {"curl", "fast"};
-
-static Verdict verdicts[2][2][NCASES];
 static RawAnswer answers[2 * NCASES];
 static char answer_names[2 * NCASES][16];
-static int	server_port;
+static Identity identity;
 
 static void
 name_answers(void)
@@ -41,124 +30,60 @@ name_answers(void)
 	nraw_answers = 2 * NCASES;
 }
 
-static void
-hear(Verdict *verdict, size_t answer)
+static bool
+is_as_expected(const HttpExchange *exchange, const Case *c)
 {
+	if (c->result == HTTP1_BAD)
+		return exchange->failure == (c->len == 0 ? HTTP_FAILED_CONNECT : HTTP_FAILED_BODY);
+	return exchange->failure == HTTP_ANSWERED && exchange->status == c->status &&
+		exchange->response_total == exchange->response_len && exchange->response_len >= strlen(c->body) &&
+		memcmp(exchange->response_len > 0 ? exchange->response : "", c->body, strlen(c->body)) == 0 &&
+		strcmp(exchange->retry_after, c->retry_after) == 0;
+}
+
+static void
+check(const char *origin, size_t answer)
+{
+	const Case *c = &cases[answer % NCASES];
 	Call		call;
 	char		url[128];
 
-	snprintf(url, sizeof(url), "http://127.0.0.1:%d/raw/%s", server_port, answer_names[answer]);
+	if (c->varies && !is_fast())
+		return;
+	snprintf(url, sizeof(url), "%s/raw/%s", origin, answer_names[answer]);
 	set_up_url(&call, url);
+	call.target.tls_ca_file = identity.certificate_file;
 	perform(&call);
-	verdict->failure = call.exchange.failure;
-	verdict->status = call.exchange.status;
-	verdict->total = call.exchange.response_total;
-	strcpy(verdict->retry_after, call.exchange.retry_after);
-	if (call.exchange.response_len > 0 && call.exchange.response_len < sizeof(verdict->body))
-		memcpy(verdict->body, call.exchange.response, call.exchange.response_len);
+	if (!ok(is_as_expected(&call.exchange, c), "%s, %.5s: %s, %s", transport->name, origin, c->name,
+			answer < NCASES ? "at once" : "byte by byte"))
+		printf("# failure %d, status %d, %llu bytes \"%.*s\", retry-after \"%s\", %s\n", call.exchange.failure,
+			   call.exchange.status, (unsigned long long) call.exchange.response_total,
+			   (int) call.exchange.response_len, call.exchange.response, call.exchange.retry_after, call.exchange.error);
 	finish(&call);
-}
-
-static bool
-is_same(const Verdict *a, const Verdict *b)
-{
-	return a->failure == b->failure && a->status == b->status && a->total == b->total &&
-		strcmp(a->retry_after, b->retry_after) == 0 && memcmp(a->body, b->body, sizeof(a->body)) == 0;
-}
-
-/* The same as the corpus says? */
-static bool
-is_as_expected(const Verdict *verdict, const Case *c)
-{
-	if (c->result == HTTP1_BAD)
-		return verdict->failure == (c->len == 0 ? HTTP_FAILED_CONNECT : HTTP_FAILED_BODY);
-	return verdict->failure == HTTP_ANSWERED && verdict->status == c->status &&
-		strcmp(verdict->body, c->body) == 0 && strcmp(verdict->retry_after, c->retry_after) == 0;
-}
-
-static void
-print_verdict(const char *who, const Verdict *verdict)
-{
-	printf("# %s: failure %d, status %d, %llu bytes \"%s\", retry-after \"%s\"\n", who, verdict->failure,
-		   verdict->status, (unsigned long long) verdict->total, verdict->body, verdict->retry_after);
-}
-
-/*
- * What an older libcurl takes, a newer one may refuse as we do; and what the
- * newest ones make of these answers is for nobody to hold fast.
- */
-static bool
-may_agree(const Verdict *by_curl)
-{
-	return curl_version_info(CURLVERSION_NOW)->version_num >= 0x080000 && by_curl->failure != HTTP_ANSWERED;
-}
-
-static bool
-is_compared(void)
-{
-	return curl_version_info(CURLVERSION_NOW)->version_num < 0x081400;
-}
-
-/* libcurl's verdict beside the parser's. */
-static void
-compare(const Case *c, const Verdict *by_curl, const Verdict *by_us, const char *how)
-{
-	bool		expected = true;
-
-	switch (c->libcurl)
-	{
-		case AGREES:
-			expected = is_as_expected(by_curl, c) ||
-				(c->result == HTTP1_BAD && by_curl->failure != HTTP_ANSWERED);
-			ok(expected, "%s, %s: libcurl agrees", c->name, how);
-			break;
-		case TAKES_IT:
-			expected = c->result == HTTP1_BAD && (by_curl->failure == HTTP_ANSWERED || may_agree(by_curl));
-			ok(expected, "%s, %s: libcurl takes it", c->name, how);
-			break;
-		case TAKES_OTHERWISE:
-			expected = c->result == HTTP1_DONE &&
-				(by_curl->failure == HTTP_ANSWERED ? !is_same(by_curl, by_us) : may_agree(by_curl));
-			ok(expected, "%s, %s: libcurl takes it otherwise", c->name, how);
-			break;
-		case VARIES:
-			break;
-	}
-	if (!expected)
-	{
-		print_verdict("libcurl", by_curl);
-		print_verdict("parser", by_us);
-	}
 }
 
 int
 main(void)
 {
+	static const char *const names[] = {"curl", "fast"};
 	HttpTransportOptions options = {.max_in_flight = 10};
+	char		origins[2][64];
 
 	signal(SIGPIPE, SIG_IGN);
 	name_answers();
-	server_port = hostile_listen(NULL);
+	make_folder();
+	make_identity(&identity, "localhost", "DNS:localhost", -3600, 3600, NULL);
+	snprintf(origins[0], sizeof(origins[0]), "http://localhost:%d", hostile_listen(NULL));
+	snprintf(origins[1], sizeof(origins[1]), "https://localhost:%d", tls_listen(tls_context(&identity), false));
 	for (int t = 0; t < 2; t++)
 	{
 		start_transport(names[t], &options);
-		for (size_t i = 0; i < 2 * NCASES; i++)
-			hear(&verdicts[t][i / NCASES][i % NCASES], i);
+		for (int o = 0; o < 2; o++)
+			for (size_t i = 0; i < 2 * NCASES; i++)
+				check(origins[o], i);
 		transport->shutdown();
 	}
-	for (int dribbled = 0; dribbled < 2; dribbled++)
-	{
-		const char *how = dribbled ? "byte by byte" : "at once";
-
-		for (size_t i = 0; i < NCASES; i++)
-		{
-			const Verdict *by_us = &verdicts[1][dribbled][i];
-
-			if (!ok(is_as_expected(by_us, &cases[i]), "%s, %s: as the parser says", cases[i].name, how))
-				print_verdict("parser", by_us);
-			if (is_compared())
-				compare(&cases[i], &verdicts[0][dribbled][i], by_us, how);
-		}
-	}
+	drop_identity(&identity);
+	rmdir(folder);
 	return tap_done();
 }

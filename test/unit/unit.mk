@@ -16,9 +16,8 @@ test/unit/order_model_test: UNIT_LIBS = -Wl,--defsym=ExceptionalCondition=unit_a
 test/unit/http1_parser_test: test/unit/http1_corpus.h test/unit/http1_record.h test/unit/turkish.h src/http/fast/http1_parser.o
 
 # The transports are tested whole, with threads for the receiver.
-WHOLE_HTTP = test/unit/transport_harness.h test/unit/transport_storm.h test/unit/hostile_server.h test/unit/encoded_answers.h $(filter-out src/http/module.o,$(HTTP_OBJS))
-test/unit/transport_test: test/unit/turkish.h
-test/unit/transport_test test/unit/transport_tls_test test/unit/connections_test: $(WHOLE_HTTP)
-test/unit/http1_corpus_test: test/unit/http1_corpus.h $(WHOLE_HTTP)
-test/unit/transport_test test/unit/connections_test test/unit/http1_corpus_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lpthread -ldl
-test/unit/transport_tls_test: UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lssl -lcrypto -lpthread -ldl
+WHOLE_HTTP = $(addprefix test/unit/,transport_harness.h transport_storm.h hostile_server.h tls_wire.h encoded_answers.h turkish.h) $(filter-out src/http/module.o,$(HTTP_OBJS))
+HTTP_TESTS = $(addprefix test/unit/,transport_test connections_test transport_tls_test http1_corpus_test wire_test)
+$(HTTP_TESTS): $(WHOLE_HTTP)
+$(HTTP_TESTS): UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lssl -lcrypto -lpthread -ldl
+test/unit/http1_corpus_test: test/unit/http1_corpus.h

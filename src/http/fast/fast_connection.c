@@ -419,7 +419,7 @@ read_answer(Connection *connection)
 			connection_lost(connection, "the connection was reset");
 			return;
 		}
-		if (n > 0 && !connection->parser.started && came_unasked(connection))
+		if (n > 0 && !connection->parser.started && !connection->cut && came_unasked(connection))
 		{
 			lost_step(connection);
 			return;

@@ -167,7 +167,7 @@ read_status_line(Reader *reader)
 		else if (expected == 'd' && outbox_is_digit(c))
 			parser->code = parser->code * 10 + (c - '0');
 		else if (expected == 'm' || expected == 'd' || c != expected)
-			return bad(reader, "the answer is not HTTP/1.0 or HTTP/1.1");
+			return bad(reader, OUTBOX_NOT_HTTP);
 	}
 	if (parser->place < 12 || reader->at == reader->end)
 		return HTTP1_MORE;

@@ -34,6 +34,9 @@
 #define HTTP1_NAME_LEN 32
 #define HTTP1_VALUE_LEN 256
 
+/* What it says of an answer in another protocol.  That of HTTP/2 is what comes most. */
+#define OUTBOX_NOT_HTTP "the answer is not HTTP/1.0 or HTTP/1.1; HTTP/2 is spoken over TLS only"
+
 typedef enum Http1Result
 {
 	HTTP1_MORE,					/* so far so good */

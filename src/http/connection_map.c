@@ -1,0 +1,152 @@
+/*-------------------------------------------------------------------------
+ *
+ * connection_map.c
+ *		Which socket carries which connection; see connection_map.h.
+ *
+ * An array by descriptor.  It is searched from the beginning: a process has
+ * some hundreds of connections, and a look at each costs nothing beside the
+ * request that follows.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "http/connection_map.h"
+
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+typedef struct Noted
+{
+	uint64_t	name;			/* 0: no connection */
+	bool		shared;
+	void	   *user;
+} Noted;
+
+static Noted *noted;			/* by descriptor */
+static int	nnoted;
+
+/* FNV-1a */
+static uint64_t
+mix(uint64_t hash, const void *data, size_t len)
+{
+	const unsigned char *bytes = data;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ bytes[i]) * UINT64_C(1099511628211);
+	return hash;
+}
+
+uint64_t
+outbox_connection_name(const char *ip, int port, const char *local_ip, int local_port)
+{
+	uint64_t	hash = UINT64_C(14695981039346656037);
+
+	hash = mix(hash, ip, strlen(ip) + 1);
+	hash = mix(hash, &port, sizeof(port));
+	hash = mix(hash, local_ip, strlen(local_ip) + 1);
+	hash = mix(hash, &local_port, sizeof(local_port));
+	return hash != 0 ? hash : 1;
+}
+
+void
+outbox_connection_note(int fd, uint64_t name)
+{
+	if (fd >= nnoted)
+	{
+		int			room = nnoted > 0 ? nnoted : 64;
+		Noted	   *more;
+
+		while (room <= fd)
+			room *= 2;
+		more = realloc(noted, room * sizeof(Noted));
+		if (more == NULL)
+			return;
+		memset(more + nnoted, 0, (room - nnoted) * sizeof(Noted));
+		noted = more;
+		nnoted = room;
+	}
+	noted[fd].name = name;
+	noted[fd].shared = false;
+	noted[fd].user = NULL;
+}
+
+void
+outbox_connection_unnote(int fd)
+{
+	if (fd < nnoted)
+		noted[fd].name = 0;
+}
+
+int
+outbox_connection_socket(uint64_t name, int fd)
+{
+	for (; fd < nnoted; fd++)
+		if (noted[fd].name == name)
+			return fd;
+	return -1;
+}
+
+void
+outbox_connection_set_shared(int fd)
+{
+	if (fd >= 0 && fd < nnoted)
+		noted[fd].shared = true;
+}
+
+bool
+outbox_connection_is_shared(int fd)
+{
+	return fd >= 0 && fd < nnoted && noted[fd].shared;
+}
+
+void
+outbox_connection_set_user(int fd, void *job)
+{
+	if (fd >= 0 && fd < nnoted)
+		noted[fd].user = job;
+}
+
+void *
+outbox_connection_user(int fd)
+{
+	return fd >= 0 && fd < nnoted && noted[fd].name != 0 ? noted[fd].user : NULL;
+}
+
+bool
+outbox_connection_is_quiet(int fd)
+{
+	char		byte;
+
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+void
+outbox_connection_end(int fd)
+{
+	shutdown(fd, SHUT_RDWR);
+}
+
+int64_t
+outbox_connection_acknowledged(int fd)
+{
+	struct tcp_info info;
+	socklen_t	len = sizeof(info);
+
+	/* Older kernels do not fill it all in. */
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
+		len < offsetof(struct tcp_info, tcpi_bytes_acked) + sizeof(info.tcpi_bytes_acked))
+		return -1;
+	return (int64_t) info.tcpi_bytes_acked;
+}
+
+void
+outbox_connection_reset(void)
+{
+	free(noted);
+	noted = NULL;
+	nnoted = 0;
+}

@@ -1,0 +1,55 @@
+/*-------------------------------------------------------------------------
+ *
+ * connection_map.h
+ *		Which socket carries which of libcurl's connections.
+ *
+ * libcurl says by which addresses and ports a request is about to travel,
+ * but not by which socket, and keeps what it has no more use for in a pool
+ * that it does not show.  Whoever wants to look at a kept connection before it
+ * is used, or to end one, finds its socket here.
+ *
+ * Process: the dispatcher.  Single-threaded.  Promises nothing of sockets that
+ * nobody noted.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_HTTP_CONNECTION_MAP_H
+#define OUTBOX_HTTP_CONNECTION_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What tells connections apart; those over one unix socket have the same. */
+extern uint64_t outbox_connection_name(const char *ip, int port, const char *local_ip, int local_port);
+
+/* A socket carries a connection; or its number means another one now, or none. */
+extern void outbox_connection_note(int fd, uint64_t name);
+extern void outbox_connection_unnote(int fd);
+
+/* The first socket from fd on that carries a connection of that name; -1: none. */
+extern int	outbox_connection_socket(uint64_t name, int fd);
+
+/* It carries several requests at once (HTTP/2). */
+extern void outbox_connection_set_shared(int fd);
+extern bool outbox_connection_is_shared(int fd);
+
+/* The job whose request it carries by itself; NULL: none. */
+extern void outbox_connection_set_user(int fd, void *job);
+extern void *outbox_connection_user(int fd);
+
+/* Nothing has come on it, not even an end, that has not been read. */
+extern bool outbox_connection_is_quiet(int fd);
+
+/* No request may use it again, and nothing is read from it any more. */
+extern void outbox_connection_end(int fd);
+
+/*
+ * How many bytes the other side's kernel has acknowledged so far; -1 where
+ * that cannot be known, as of a unix socket.
+ */
+extern int64_t outbox_connection_acknowledged(int fd);
+
+/* Forget everything, at shutdown. */
+extern void outbox_connection_reset(void);
+
+#endif							/* OUTBOX_HTTP_CONNECTION_MAP_H */
