@@ -16,7 +16,6 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
-#include "compat.h"
 #include "consume/obligations.h"
 #include "guc.h"
 #include "shared/doorbell.h"

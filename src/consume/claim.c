@@ -35,7 +35,6 @@
 #include "utils/uuid.h"
 
 #include "common/result_set.h"
-#include "common/session.h"
 #include "compat.h"
 #include "consume/arguments.h"
 #include "consume/obligations.h"

@@ -14,7 +14,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "consume/key_order.h"
 #include "consume/obligations.h"

@@ -30,7 +30,6 @@
 #include "shared/on_settle_slot.h"
 #include "table/relation.h"
 #include "worker/backoff.h"
-#include "worker/slot.h"
 #include "worker/worker.h"
 
 #define FIRST 0

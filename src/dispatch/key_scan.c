@@ -26,7 +26,6 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "dispatch/key_scan.h"
 #include "dispatch/order.h"

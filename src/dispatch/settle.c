@@ -30,7 +30,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hand_over.h"
@@ -38,7 +37,6 @@
 #include "dispatch/reading.h"
 #include "dispatch/schedule.h"
 #include "dispatch/settle.h"
-#include "guc.h"
 #include "table/attempt_log.h"
 #include "table/relation.h"
 

@@ -29,7 +29,6 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "dispatch/receipt.h"
 #include "dispatch/settle.h"

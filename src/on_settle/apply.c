@@ -25,7 +25,6 @@
 
 #include "common/session.h"
 #include "compat.h"
-#include "guc.h"
 #include "on_settle/apply.h"
 #include "on_settle/call.h"
 #include "policy/retry_policy.h"

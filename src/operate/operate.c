@@ -20,7 +20,6 @@
 #include "utils/timestamp.h"
 
 #include "guc.h"
-#include "outbox.h"
 #include "stage/topic.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_topic_taken);

@@ -19,7 +19,6 @@
 #include "utils/rel.h"
 #include "utils/uuid.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "stage/insert.h"
 #include "table/relation.h"

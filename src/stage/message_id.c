@@ -20,7 +20,6 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "shared/shmem.h"
 #include "stage/message_id.h"

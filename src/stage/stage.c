@@ -38,7 +38,6 @@
 #include "stage/message_id.h"
 #include "stage/new_message.h"
 #include "stage/routes.h"
-#include "stage/topic.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_stage);
 PG_FUNCTION_INFO_V1(outbox_sql_try_stage);

@@ -30,7 +30,6 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "table/delivery.h"
 #include "table/relation.h"

@@ -43,7 +43,6 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "guc.h"
 #include "shared/lockout.h"
 #include "shared/shmem.h"
 #include "worker/backoff.h"
