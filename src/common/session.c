@@ -156,8 +156,8 @@ outbox_act_as_worker(void)
 	SetUserIdAndSecContext(GetSessionUserId(), 0);
 }
 
-SPIPlanPtr
-outbox_plan(OutboxPlan *plan)
+static SPIPlanPtr
+kept_plan(OutboxPlan *plan)
 {
 	if (plan->plan == NULL)
 	{
@@ -176,7 +176,7 @@ uint64
 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 			   bool read_only, long count, int expected)
 {
-	int			rc = SPI_execute_plan(outbox_plan(plan), values, nulls, read_only, count);
+	int			rc = SPI_execute_plan(kept_plan(plan), values, nulls, read_only, count);
 
 	if (rc != expected)
 		elog(ERROR, "unexpected result of a statement: %s", SPI_result_code_string(rc));

@@ -62,10 +62,10 @@ extern void outbox_become_owner_to_write(OutboxSecurity *saved, const char *tabl
 extern void outbox_act_as_owner(void);
 extern void outbox_act_as_worker(void);
 
-/* The kept plan of a statement.  Must be connected to SPI. */
-extern SPIPlanPtr outbox_plan(OutboxPlan *plan);
-
-/* Run it and raise unless SPI answers with expected (SPI_OK_...).  Returns SPI_processed. */
+/*
+ * Run a statement by its kept plan and raise unless SPI answers with expected
+ * (SPI_OK_...).  Must be connected to SPI.  Returns SPI_processed.
+ */
 extern uint64 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 							 bool read_only, long count, int expected);
 

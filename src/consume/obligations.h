@@ -19,7 +19,6 @@
 #include "access/xact.h"
 
 #include "shared/pull_state.h"
-#include "shared/shmem.h"
 
 /*
  * Before a delivery's row is locked: its key goes back if this transaction

@@ -36,8 +36,8 @@ is_hex(const char *value, int len, bool *all_zero)
 }
 
 /* version "-" trace-id "-" parent-id "-" trace-flags, and more in later versions */
-bool
-outbox_traceparent_is_valid(const char *value, size_t len)
+static bool
+is_traceparent(const char *value, size_t len)
 {
 	bool		zero_version;
 	bool		zero_trace;
@@ -89,8 +89,9 @@ is_member(const char *member, size_t len)
 	return true;
 }
 
-bool
-outbox_tracestate_is_valid(const char *value, size_t len)
+/* At most 512 bytes and 32 members; only of use beside a valid traceparent. */
+static bool
+is_tracestate(const char *value, size_t len)
 {
 	int			members = 0;
 	size_t		pos = 0;
@@ -123,10 +124,10 @@ bool
 outbox_find_trace(const Jsonb *headers, OutboxTrace *trace)
 {
 	trace->parent = outbox_header_get(headers, "traceparent", &trace->parent_len);
-	if (trace->parent == NULL || !outbox_traceparent_is_valid(trace->parent, trace->parent_len))
+	if (trace->parent == NULL || !is_traceparent(trace->parent, trace->parent_len))
 		return false;
 	trace->state = outbox_header_get(headers, "tracestate", &trace->state_len);
-	if (trace->state != NULL && !outbox_tracestate_is_valid(trace->state, trace->state_len))
+	if (trace->state != NULL && !is_tracestate(trace->state, trace->state_len))
 		trace->state = NULL;
 	return true;
 }

@@ -27,9 +27,4 @@ typedef struct OutboxTrace
 /* False if there is no sound traceparent among the headers, which may be NULL. */
 extern bool outbox_find_trace(const Jsonb *headers, OutboxTrace *trace);
 
-extern bool outbox_traceparent_is_valid(const char *value, size_t len);
-
-/* At most 512 bytes and 32 members; only of use beside a valid traceparent. */
-extern bool outbox_tracestate_is_valid(const char *value, size_t len);
-
 #endif							/* OUTBOX_TRACE_H */

@@ -253,8 +253,9 @@ outbox_exchange_finish(HttpExchange *exchange, HttpFailure failure, const char *
 	nout--;
 }
 
-bool
-outbox_exchange_is_queued(const HttpExchange *exchange)
+/* Has it been finished and not been handed back? */
+static bool
+is_queued(const HttpExchange *exchange)
 {
 	return exchange->next != NULL || exchange == last_done;
 }
@@ -264,7 +265,7 @@ outbox_exchange_abandon(HttpExchange *exchange)
 {
 	HttpExchange *previous = NULL;
 
-	if (!outbox_exchange_is_queued(exchange))
+	if (!is_queued(exchange))
 		nout--;
 	else
 	{

@@ -48,9 +48,6 @@ extern void outbox_exchange_finish(HttpExchange *exchange, HttpFailure failure, 
 /* Not to be handed back after all.  Releases the response. */
 extern void outbox_exchange_abandon(HttpExchange *exchange);
 
-/* Has it been finished and not been handed back? */
-extern bool outbox_exchange_is_queued(const HttpExchange *exchange);
-
 /* What HttpTransport.next_done, release and in_flight are. */
 extern HttpExchange *outbox_exchange_next_done(void);
 extern void outbox_exchange_release(HttpExchange *exchange);

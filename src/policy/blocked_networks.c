@@ -42,12 +42,6 @@ outbox_assign_blocked_networks(const char *newval, void *extra)
 	networks_now = extra;
 }
 
-const OutboxNetworks *
-outbox_blocked_networks_now(void)
-{
-	return networks_now;
-}
-
 bool
 outbox_address_is_blocked(void *arg, const void *sockaddr, size_t len)
 {

@@ -15,12 +15,6 @@
 
 #include "policy/networks.h"
 
-/*
- * The networks of the setting in force.  Replaced when the setting changes,
- * so ask for it each time: see outbox_address_is_blocked().
- */
-extern const OutboxNetworks *outbox_blocked_networks_now(void);
-
 /* An HttpAddressFilter that always judges by the setting in force; arg is not used. */
 extern bool outbox_address_is_blocked(void *arg, const void *sockaddr, size_t len);
 

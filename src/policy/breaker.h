@@ -16,7 +16,6 @@
 #ifndef OUTBOX_BREAKER_H
 #define OUTBOX_BREAKER_H
 
-#include "policy/outcome.h"
 
 #define OUTBOX_BREAKER_REASON_LEN 128
 

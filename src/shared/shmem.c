@@ -55,8 +55,9 @@ request_shared_memory(void)
 	RequestNamedLWLockTranche("outbox", 1);
 }
 
-void
-outbox_on_settle_slots_reset(OutboxDatabase *db)
+/* Nobody is there, and nothing is known of who was.  Caller holds the slot's mutex. */
+static void
+reset_on_settle_slots(OutboxDatabase *db)
 {
 	memset(db->on_settle_slots, 0, sizeof(db->on_settle_slots));
 	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
@@ -69,7 +70,7 @@ init_database_slot(OutboxDatabase *db)
 	memset(db, 0, sizeof(OutboxDatabase));
 	SpinLockInit(&db->mutex);
 	db->procno = -1;
-	outbox_on_settle_slots_reset(db);
+	reset_on_settle_slots(db);
 	pg_atomic_init_u32(&db->handler_generation, 1);
 	pg_atomic_init_u32(&db->route_generation, 1);
 	pg_atomic_init_u32(&db->ids_seeded, 0);
@@ -93,7 +94,7 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	db->since = now;
 	db->in_flight = 0;
 	db->sends_nothing = false;
-	outbox_on_settle_slots_reset(db);
+	reset_on_settle_slots(db);
 	db->on_settle_wanted = false;
 	/* One that is still about leaves nothing behind: it clears only its own entry. */
 	db->settler_pid = 0;

@@ -190,9 +190,6 @@ extern int64 outbox_crash_pause(int crashes);
  */
 extern pid_t outbox_database_process_locked(const OutboxDatabase *db);
 
-/* Nobody is there, and nothing is known of who was.  Caller holds the slot's mutex. */
-extern void outbox_on_settle_slots_reset(OutboxDatabase *db);
-
 /* Wake the launcher; with look, have it read pg_database and the slots' wishes.  Never fails. */
 extern void outbox_wake_launcher(bool look);
 

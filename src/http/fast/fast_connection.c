@@ -743,12 +743,6 @@ outbox_fast_connect(FastTarget *target, HttpExchange *exchange, int descriptors)
  * Resting connections
  */
 
-bool
-outbox_fast_has_resting(const FastTarget *target)
-{
-	return !outbox_list_is_empty(&target->resting);
-}
-
 FastReuse
 outbox_fast_reuse(FastTarget *target, HttpExchange *exchange)
 {

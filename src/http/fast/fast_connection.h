@@ -65,9 +65,6 @@ typedef enum FastReuse
 /* Carry an exchange that has begun on a resting connection, if one is alive. */
 extern FastReuse outbox_fast_reuse(FastTarget *target, HttpExchange *exchange);
 
-/* Is a connection resting that could be reused? */
-extern bool outbox_fast_has_resting(const FastTarget *target);
-
 /* Stop carrying an exchange, whose connection is closed. */
 extern void outbox_fast_cancel(HttpExchange *exchange);
 
