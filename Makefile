@@ -25,7 +25,7 @@ REGRESS_OPTS = --inputdir=$(here)test/regress --load-extension=outbox
 EXTRA_CLEAN = sql/outbox--*.sql outbox_http$(DLSUFFIX) $(HTTP_OBJS) $(UNIT_TESTS) $(UNIT_MODULE) $(BENCH_TOOLS)
 
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers -Wno-clobbered
-PG_CPPFLAGS = -I$(srcdir)/src -DOUTBOX_TRANSPORT_ABI=$(TRANSPORT_ABI)
+PG_CPPFLAGS = -I$(srcdir:/=)/src -DOUTBOX_TRANSPORT_ABI=$(TRANSPORT_ABI)
 # What the two libraries have to agree on.
 TRANSPORT_ABI := $(firstword $(shell cksum < $(here)src/http/transport.h))
 ifdef WERROR
@@ -53,7 +53,7 @@ $(shell mkdir -p $(sort $(dir $(OBJS) $(HTTP_OBJS)) test/unit/server test/bench)
 endif
 
 # The HTTP library sees no header of the server, but for the module's magic block.
-HTTP_CFLAGS = -fPIC $(HTTP_VISIBILITY) -I$(srcdir)/src $(shell pkg-config --cflags libcurl) $(HTTP_EXTRA_CFLAGS)
+HTTP_CFLAGS = -fPIC $(HTTP_VISIBILITY) -I$(srcdir:/=)/src $(shell pkg-config --cflags libcurl) $(HTTP_EXTRA_CFLAGS)
 HTTP_LIBS = $(shell pkg-config --libs libcurl) $(HTTP_EXTRA_LIBS)
 # Answers in a content coding are decoded where zlib's headers are.
 ifeq ($(shell pkg-config --exists zlib && echo yes),yes)
