@@ -679,7 +679,8 @@ meaning_of(const OutboxJob *job, CURLcode result, bool answered)
 
 		case CURLE_COULDNT_CONNECT:
 		case CURLE_INTERFACE_FAILED:
-			if (job->blocked)
+			/* Blocked is what could not be tried at all; otherwise it is the receiver that failed. */
+			if (job->blocked && !job->opened && !job->passed_over)
 				return HTTP_FAILED_BLOCKED;
 			return local_cause(job) != 0 ? HTTP_NOT_SENT : HTTP_FAILED_CONNECT;
 
