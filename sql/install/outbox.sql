@@ -8,6 +8,9 @@
 -- owner's rights pin search_path, and session_replication_role if they write:
 -- as a replica, so that of the triggers on these tables only those fire that
 -- are ENABLE ALWAYS, which takes their owner; PUBLIC gets nothing (see the end).
+--
+-- How it works together with the library: doc/architecture.md, "States of a
+-- delivery" above all.
 \echo Use "CREATE EXTENSION outbox" to load this file. \quit
 
 CREATE SCHEMA outbox;

@@ -12,6 +12,8 @@
  * collected, so that a full disk loses nothing.  Errors that keep coming and
  * are not for want of resources end the process; the launcher restarts it.
  *
+ * How this fits into the whole: doc/architecture.md, "Processes" and "Lanes".
+ *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"

@@ -25,6 +25,8 @@
  *
  * Nothing here reads the database (key_scan.c does) or the network.
  *
+ * The states in a picture: doc/architecture.md, "The ordered key".
+ *
  *-------------------------------------------------------------------------
  */
 #ifndef OUTBOX_ORDER_H

@@ -3,6 +3,9 @@
  * settle.h
  *		Records the outcomes of attempts, a batch in one transaction.
  *
+ * Who else may change a delivery, and from which state to which: doc/architecture.md,
+ * "States of a delivery".
+ *
  * Process: the dispatcher.  Outcomes wait in memory until they are settled.
  * A row is changed only if it is still what was read: outstanding, same
  * attempt, not requeued since.  A row that somebody else holds is settled

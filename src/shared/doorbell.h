@@ -14,6 +14,8 @@
  * handlers have no lane: what concerns them goes to their claims and waiters,
  * and whoever keeps those listens here.
  *
+ * The protocol step by step: doc/architecture.md, "The doorbell".
+ *
  * Processes: any backend rings, the dispatcher empties.
  *
  *-------------------------------------------------------------------------

@@ -3,7 +3,7 @@
  * on_settle_slot.h
  *		Where a database's on_settle workers are, and what each is doing.
  *
- * A on_settle worker holds one of its database's places in shared memory while
+ * An on_settle worker holds one of its database's places in shared memory while
  * it lives.  Worker 0 runs the functions of any handler; worker 1, the
  * spare, is there only while worker 0 is busy with a slow one.
  *

@@ -7,6 +7,9 @@
  * whose extension has been seen.  Nothing process-local is stored here:
  * processes are named by pid and procno, never by pointer.
  *
+ * The whole map, and the order of its locks: doc/architecture.md, "Shared
+ * memory" and "Locks".
+ *
  * Process: any may read; who writes what is said at each field.  Without
  * shared_preload_libraries there is no shared memory, outbox_shared is NULL
  * and every function here says so by returning NULL or doing nothing.
@@ -58,7 +61,7 @@ typedef enum OutboxDispatcherState
 	OUTBOX_DISPATCHER_MISMATCH	/* library and SQL objects differ in version */
 } OutboxDispatcherState;
 
-/* A on_settle worker's place (on_settle_slot.h). */
+/* An on_settle worker's place (on_settle_slot.h). */
 typedef struct OutboxOnSettleSlot
 {
 	pid_t		pid;			/* 0: nobody there */

@@ -12,6 +12,8 @@
  *
  * Background worker slots are scarce: a new duty uses one of these.
  *
+ * What wakes and ends each of them: doc/architecture.md, "Processes".
+ *
  * Processes: all workers.
  *
  *-------------------------------------------------------------------------

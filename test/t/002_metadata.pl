@@ -61,10 +61,10 @@ foreach my $name (slurp('src/guc.c') =~ /Variable\("(outbox\.\w+)"/g)
 # The pages about the inside name what is there: files by their path, below src
 # or test or not; ranges of tests by their first; functions; every room.
 my %source = map { s{.*/}{}r => 1 } glob "$root/src/*/*.[ch] $root/src/*/*/*.[ch]";
-foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md')
+foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md', 'README.md', map { s{^\Q$root\E/}{}r } glob "$root/doc/*.md")
 {
 	my $text = slurp($page);
-	my %named = map { $_ => 1 } $text =~ m{`((?:[\w.-]+/)+[\w.-]*\w|[\w-]+\.(?:md|h|c|txt|pl|sql))`}g;
+	my %named = map { $_ => 1 } $text =~ m{`((?:(?:src|test|sql|doc|expected)/|(?:[\w.-]+/)+(?=[\w.-]+\.(?:md|h|c|txt|pl|sql)))[\w./-]*\w|[\w-]+\.(?:md|h|c|txt|pl|sql))`}g;
 	# Not placeholders in capitals.
 	my @gone = grep { !/NAME|OLD|\dxx/ } sort keys %named;
 	@gone = grep { my $name = $_; !$source{$name} && !grep { -e "$root/$_$name" } '', 'src/', 'test/', 'sql/install/' } @gone;
@@ -73,8 +73,17 @@ foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md')
 	my @tests = grep { my $number = $_; !grep { /^\Q$number\E_/ } @files } sort keys %{ { map { $_ => 1 } $text =~ m{\b(?:t|long)/(\d{3})\b}g } };
 	is("@tests", '', "$page: so are the tests");
 	my @functions = grep { $install !~ /\boutbox\.\Q$_\E\b/ } sort keys %{ { map { $_ => 1 } $text =~ m{`outbox\.(_?[a-z_]+)(?:`|\()}g } };
-	@functions = grep { !/^(?:sql|control)$/ && slurp('src/guc.c') !~ /"outbox\.\Q$_\E"/ } @functions;
+	@functions = grep { !/^(?:sql|control|restored)$/ && slurp('src/guc.c') !~ /"outbox\.\Q$_\E"/ } @functions;
 	is("@functions", '', "$page: and what of SQL it names");
+}
+my %section = map { $_ => 1 } slurp('doc/architecture.md') =~ /^## (.*)$/mg;
+foreach my $file ('sql/install/outbox.sql', 'src/rooms.txt', map { s{^\Q$root\E/}{}r } glob "$root/src/*.[ch] $root/src/*/*.[ch] $root/src/*/*/*.[ch]")
+{
+	my $text = slurp($file) =~ s{\n(?: \*|--|#)[ \t]*}{ }gr;
+	next unless $text =~ m{architecture\.md};
+	my ($list) = $text =~ m{architecture\.md, ((?:"[^"]+"(?: and |, )?)+)};
+	my @unknown = grep { !$section{$_} } ($list // '') =~ /"([^"]+)"/g;
+	is("@unknown", '', "$file points to sections of doc/architecture.md") if defined $list;
 }
 foreach my $room (slurp('src/rooms.txt') =~ /^([a-z_]\w*)\t/mg)
 {
