@@ -8,8 +8,10 @@
  * the same bodies with the same headers as the dispatcher does.
  *
  *		curl_loop --url URL [--requests N] [--concurrency N] [--body-size N]
+ *			[--ca-file FILE] [--http-version 11|20]
  *
- * Prints "requests N failed N seconds S rate R".
+ * Prints "requests N failed N seconds S rate R cpu_us U", the last being the
+ * microseconds of processor time that a request took.
  *
  *-------------------------------------------------------------------------
  */
@@ -34,6 +36,8 @@ static long total = 100000;
 static long concurrency = 50;
 static size_t body_size = 200;
 static const char *url;
+static const char *ca_file;
+static int	http_version = 11;
 
 static size_t
 swallow(char *data, size_t size, size_t n, void *arg)
@@ -63,7 +67,10 @@ set_up(Slot *slot)
 	curl_easy_setopt(slot->easy, CURLOPT_URL, url);
 	curl_easy_setopt(slot->easy, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(slot->easy, CURLOPT_POST, 1L);
-	curl_easy_setopt(slot->easy, CURLOPT_HTTP_VERSION, (long) CURL_HTTP_VERSION_1_1);
+	curl_easy_setopt(slot->easy, CURLOPT_HTTP_VERSION,
+					 (long) (http_version == 20 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1));
+	if (ca_file != NULL)
+		curl_easy_setopt(slot->easy, CURLOPT_CAINFO, ca_file);
 	curl_easy_setopt(slot->easy, CURLOPT_WRITEFUNCTION, swallow);
 	curl_easy_setopt(slot->easy, CURLOPT_HTTPHEADER, slot->nodes);
 	curl_easy_setopt(slot->easy, CURLOPT_TIMEOUT_MS, 30000L);
@@ -78,6 +85,8 @@ read_options(int argc, char **argv)
 		{"requests", required_argument, NULL, 'n'},
 		{"concurrency", required_argument, NULL, 'c'},
 		{"body-size", required_argument, NULL, 's'},
+		{"ca-file", required_argument, NULL, 'a'},
+		{"http-version", required_argument, NULL, 'v'},
 		{0}
 	};
 	int			c;
@@ -98,13 +107,20 @@ read_options(int argc, char **argv)
 			case 's':
 				body_size = atol(optarg);
 				break;
+			case 'a':
+				ca_file = optarg;
+				break;
+			case 'v':
+				http_version = atoi(optarg);
+				break;
 			default:
 				exit(2);
 		}
 	}
 	if (url == NULL || total < 1 || concurrency < 1 || body_size > LOAD_MAX_BODY)
 	{
-		fprintf(stderr, "usage: curl_loop --url URL [--requests N] [--concurrency N] [--body-size N]\n");
+		fprintf(stderr, "usage: curl_loop --url URL [--requests N] [--concurrency N] [--body-size N] "
+				"[--ca-file FILE] [--http-version 11|20]\n");
 		exit(2);
 	}
 }

@@ -15,10 +15,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define LOAD_HEADERS 8
-#define LOAD_MAX_BODY 65536
+#define LOAD_MAX_BODY (1024 * 1024)
 
 typedef struct LoadRequest
 {
@@ -29,6 +30,7 @@ typedef struct LoadRequest
 	size_t		body_len;
 } LoadRequest;
 
+/* Write the parts of a request that do not change. */
 static inline void
 load_prepare(LoadRequest *request)
 {
@@ -71,11 +73,21 @@ load_seconds(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
+/* The processor time that this process has used, the kernel's for it included. */
+static inline double
+load_cpu_seconds(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
 static inline void
 load_report(long requests, long failed, double seconds)
 {
-	printf("requests %ld failed %ld seconds %.3f rate %.0f\n",
-		   requests, failed, seconds, requests / seconds);
+	printf("requests %ld failed %ld seconds %.3f rate %.0f cpu_us %.1f\n",
+		   requests, failed, seconds, requests / seconds, load_cpu_seconds() * 1e6 / requests);
 }
 
 #endif							/* OUTBOX_BENCH_LOAD_H */

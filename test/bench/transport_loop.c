@@ -5,9 +5,9 @@
  *		interface that the dispatcher uses, without a database.
  *
  *		transport_loop --transport curl|fast --url URL [--requests N]
- *			[--concurrency N] [--body-size N]
+ *			[--concurrency N] [--body-size N] [--ca-file FILE] [--http-version 11|20]
  *
- * Prints "requests N failed N seconds S rate R".
+ * Prints "requests N failed N seconds S rate R cpu_us U", as curl_loop does.
  *
  *-------------------------------------------------------------------------
  */

@@ -12,12 +12,13 @@ use warnings;
 use Exporter 'import';
 use File::Basename qw(dirname);
 use OutboxCluster;
+use POSIX ();
 use PsqlSession;
 use Test::More ();
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(bench_dir bench_cluster start_receiver stop_receiver receiver_counts
-  median ratio report runs option backlog drain enable drain_rate curl_rate transport_rate
+  median ratio report runs option backlog drain enable drain_rate curl_rate transport_rate load_figures drain_figures
   slice_rate dispatcher_memory dispatcher_cpu dispatcher_descriptors latencies fill_settled);
 
 sub bench_dir { return dirname(__FILE__) . '/../bench'; }
@@ -242,8 +243,27 @@ sub transport_rate
 sub _load_rate
 {
 	my ($command, $port, $n, $concurrency, $bytes) = @_;
-	my $out = qx(${\ bench_dir()}/$command --url http://127.0.0.1:$port/ --requests $n --concurrency $concurrency --body-size $bytes);
-	return $out =~ /rate (\d+)/ ? $1 : die "$command said: $out\n";
+	return load_figures($command, "http://127.0.0.1:$port/", $n, $concurrency, $bytes)->{rate};
+}
+
+# The figures of a program that sends so many requests: rate, and cpu_us, the
+# processor time that it took for one.  Dies where one fails, unless told that
+# they will.
+sub load_figures
+{
+	my ($command, $url, $n, $concurrency, $bytes, $options, $may_fail) = @_;
+	my $out = qx(${\ bench_dir()}/$command --url $url --requests $n --concurrency $concurrency --body-size $bytes ${\ ($options // '')});
+	die "$command said: $out\n" unless $out =~ /failed (\d+) seconds \S+ rate (\d+) cpu_us (\S+)/ && ($may_fail || $1 == 0);
+	return { rate => $2, cpu_us => $3 };
+}
+
+# The same of a drain of so many deliveries: of the dispatcher's process alone.
+sub drain_figures
+{
+	my ($node, $n) = @_;
+	my $before = dispatcher_cpu($node);
+	my $rate = drain_rate($node);
+	return { rate => $rate, cpu_us => (dispatcher_cpu($node) - $before) * 1e6 / POSIX::sysconf(POSIX::_SC_CLK_TCK()) / $n };
 }
 
 1;
