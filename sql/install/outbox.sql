@@ -214,9 +214,10 @@ CREATE TABLE outbox.handler_status (
 	breaker text NOT NULL DEFAULT 'closed' CONSTRAINT handler_status_breaker CHECK (breaker IN ('closed', 'open', 'half-open')),
 	breaker_reason text,
 	breaker_until timestamptz,
-	failing_since timestamptz
+	failing_since timestamptz,
+	throttled_to double precision
 );
-COMMENT ON TABLE outbox.handler_status IS 'Pauses and circuit breakers of handlers';
+COMMENT ON TABLE outbox.handler_status IS 'Pauses and circuit breakers of handlers, and to how many requests a second they have been slowed down';
 
 CREATE TABLE outbox.handler_secret (
 	handler_id int NOT NULL,
@@ -1037,7 +1038,7 @@ DECLARE
 BEGIN
 	UPDATE outbox.handler_status s SET
 		paused_at = NULL, paused_by = NULL, paused_reason = NULL,
-		breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL
+		breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL, throttled_to = NULL
 	WHERE s.handler_id = h.id;
 END $$;
 COMMENT ON FUNCTION outbox._resume_handler(text, text[], text[]) IS 'Internal: body of outbox.resume_handler()';
@@ -2497,13 +2498,13 @@ BEGIN
 CREATE VIEW outbox.handlers AS
 SELECT h.id, h.name, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, h.topics, h.url, h.ordered, h.on_dead, h.on_settle,
 	s.paused_at, s.paused_by, s.paused_reason,
-	CASE WHEN h.url IS NOT NULL THEN COALESCE(s.breaker, 'closed') END AS breaker, s.breaker_reason, s.breaker_until, s.failing_since,
+	CASE WHEN h.url IS NOT NULL THEN COALESCE(s.breaker, 'closed') END AS breaker, s.breaker_reason, s.breaker_until, s.failing_since, s.throttled_to,
 	%s, h.creator, h.created_at
 FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
 WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0
 	$sql$, options);
 END $do$;
-COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause and circuit breaker. No secrets: only whether there is one, and the names of the headers';
+COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause, circuit breaker, and the requests a second to which one is slowed down because its receiver answers 429 or 503. No secrets: only whether there is one, and the names of the headers';
 
 CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz)
 RETURNS SETOF record

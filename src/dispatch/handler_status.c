@@ -43,11 +43,11 @@ static OutboxPlan exists_plan = {
 	.argtypes = {INT4OID},
 };
 
-static OutboxPlan update_breaker_plan = {
-	.sql = "UPDATE outbox.handler_status SET breaker = $2, breaker_reason = $3, breaker_until = $4, failing_since = $5 "
+static OutboxPlan update_plan = {
+	.sql = "UPDATE outbox.handler_status SET breaker = $2, breaker_reason = $3, breaker_until = $4, failing_since = $5, throttled_to = $6 "
 	"WHERE handler_id OPERATOR(pg_catalog.=) $1",
-	.nargs = 5,
-	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
+	.nargs = 6,
+	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, FLOAT8OID},
 };
 
 /*
@@ -55,11 +55,11 @@ static OutboxPlan update_breaker_plan = {
  * statement trigger on inserts makes everybody read the handlers again,
  * which a breaker does not need, so inserting is not the rule.
  */
-static OutboxPlan insert_breaker_plan = {
-	.sql = "INSERT INTO outbox.handler_status (handler_id, breaker, breaker_reason, breaker_until, failing_since) "
-	"SELECT h.id, $2, $3, $4, $5 FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL ON CONFLICT DO NOTHING",
-	.nargs = 5,
-	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID},
+static OutboxPlan insert_plan = {
+	.sql = "INSERT INTO outbox.handler_status (handler_id, breaker, breaker_reason, breaker_until, failing_since, throttled_to) "
+	"SELECT h.id, $2, $3, $4, $5, $6 FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL ON CONFLICT DO NOTHING",
+	.nargs = 6,
+	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, FLOAT8OID},
 };
 
 static OutboxPlan pause_plan = {
@@ -102,28 +102,31 @@ outbox_handler_status_next(void)
 }
 
 static void
-write_breaker(OutboxLane *lane, bool exists)
+write_limits(OutboxLane *lane, bool exists)
 {
 	const OutboxBreaker *breaker = &lane->breaker;
-	Datum		values[5];
-	char		nulls[6] = "     ";
+	Datum		values[6];
+	char		nulls[7] = "      ";
 
 	values[0] = Int32GetDatum(lane->handler_id);
 	values[1] = CStringGetTextDatum(outbox_breaker_state_name(breaker->state));
 	values[2] = CStringGetTextDatum(breaker->reason);
 	values[3] = TimestampTzGetDatum(breaker->until);
 	values[4] = TimestampTzGetDatum(breaker->failing_since);
+	values[5] = Float8GetDatum(lane->throttle.rate);
 	if (breaker->reason[0] == '\0')
 		nulls[2] = 'n';
 	if (breaker->state != OUTBOX_BREAKER_OPEN)
 		nulls[3] = 'n';
 	if (breaker->failing_since == 0)
 		nulls[4] = 'n';
+	if (lane->throttle.rate <= 0)
+		nulls[5] = 'n';
 
 	if (exists)
-		outbox_execute(&update_breaker_plan, values, nulls, false, 0, SPI_OK_UPDATE);
+		outbox_execute(&update_plan, values, nulls, false, 0, SPI_OK_UPDATE);
 	else
-		outbox_execute(&insert_breaker_plan, values, nulls, false, 0, SPI_OK_INSERT);
+		outbox_execute(&insert_plan, values, nulls, false, 0, SPI_OK_INSERT);
 }
 
 static void
@@ -149,7 +152,7 @@ write_lane(OutboxLane *lane)
 
 	if (!locked && outbox_execute(&exists_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0)
 		return false;
-	write_breaker(lane, locked);
+	write_limits(lane, locked);
 	if (lane->pause_by[0])
 		write_pause(lane);
 	return true;

@@ -2,7 +2,7 @@
  *
  * handler_status.h
  *		What the dispatcher itself writes into outbox.handler_status: circuit
- *		breakers, and pauses that a receiver or the breaker asked for.
+ *		breakers, rates that receivers were found to bear, and pauses that a receiver or the breaker asked for.
  *
  * Process: the dispatcher.  Changes are noted in the lane and written with
  * the next database work; until then they already hold in memory.
@@ -14,7 +14,7 @@
 
 #include "dispatch/lane.h"
 
-/* The lane's breaker has changed. */
+/* The lane's breaker, or what its rate is cut to, has changed. */
 extern void outbox_handler_status_changed(OutboxLane *lane);
 
 /* Stop the lane at once and pause its handler: by is "receiver" or "breaker". */

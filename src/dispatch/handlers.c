@@ -30,7 +30,7 @@
 
 /* The order of these columns is that of the enum below; options are found by their names. */
 static OutboxPlan load_plan = {
-	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, "
+	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, s.throttled_to, "
 	"pg_catalog.hashtextextended(pg_catalog.concat(h::pg_catalog.text, x.secrets::pg_catalog.text, x.expire::pg_catalog.text, x.credentials, "
 	" pg_catalog.current_setting('outbox.user_agent')), 0), "
 	"x.secrets, x.expire, x.credentials, " OUTBOX_RETRY_COLUMNS ", h.* "
@@ -51,6 +51,7 @@ typedef enum LoadColumn
 	COL_BREAKER_UNTIL,
 	COL_FAILING_SINCE,
 	COL_BREAKER_REASON,
+	COL_THROTTLED_TO,
 	COL_FINGERPRINT,
 	COL_SECRETS,
 	COL_SECRETS_EXPIRE,
@@ -220,6 +221,15 @@ get_bool(const RowReader *r, LoadColumn column)
 	return !isnull && DatumGetBool(d);
 }
 
+static double
+get_double(const RowReader *r, LoadColumn column)
+{
+	bool		isnull;
+	Datum		d = get(r, column, &isnull);
+
+	return isnull ? 0 : DatumGetFloat8(d);
+}
+
 /* A copy in the current context, NULL for NULL. */
 static char *
 get_text(const RowReader *r, LoadColumn column)
@@ -295,6 +305,7 @@ load_row(const RowReader *r, OutboxHandlerRow *row)
 	row->breaker = get_breaker_state(r);
 	row->breaker_until = get_int64(r, COL_BREAKER_UNTIL);
 	row->failing_since = get_int64(r, COL_FAILING_SINCE);
+	row->throttled_to = get_double(r, COL_THROTTLED_TO);
 	strlcpy(row->breaker_reason, reason ? reason : "", sizeof(row->breaker_reason));
 }
 

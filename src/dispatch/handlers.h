@@ -56,6 +56,9 @@ typedef struct OutboxHandlerRow
 	TimestampTz breaker_until;	/* 0: NULL, as below */
 	TimestampTz failing_since;
 	char		breaker_reason[OUTBOX_BREAKER_REASON_LEN];
+
+	/* and what its rate was cut to, 0: it was not */
+	double		throttled_to;
 } OutboxHandlerRow;
 
 /*

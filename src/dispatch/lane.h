@@ -24,6 +24,7 @@
 #include "dispatch/handlers.h"
 #include "policy/breaker.h"
 #include "policy/rate_limit.h"
+#include "policy/throttle.h"
 
 #define OUTBOX_MAX_SPANS 16
 
@@ -72,6 +73,7 @@ typedef struct OutboxLane
 	TimestampTz hold_until;		/* the receiver asked for time */
 	OutboxBreaker breaker;
 	OutboxRateLimit rate;
+	OutboxThrottle throttle;
 
 	/* what is to be written into handler_status (handler_status.c) */
 	bool		status_listed;

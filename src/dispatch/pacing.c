@@ -34,6 +34,7 @@ time_to_send(OutboxLane *lane, TimestampTz now)
 	TimestampTz when = Max(lane->hold_until, batch_deadline(lane));
 
 	when = Max(when, outbox_rate_limit_next(&lane->rate, now));
+	when = Max(when, outbox_throttle_next(&lane->throttle, now));
 	if (lane->breaker.state == OUTBOX_BREAKER_OPEN)
 		when = Max(when, outbox_breaker_next(&lane->breaker));
 	return when;

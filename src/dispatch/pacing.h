@@ -5,7 +5,8 @@
  *
  * Process: the dispatcher.  What can hold a lane back: a pause, its
  * concurrency, answers that wait for settlement, a batch that is not full,
- * its rate limit, a receiver that asked for time, its circuit breaker.
+ * its rate limit, a receiver that asked for time or refuses what comes too
+ * fast, its circuit breaker.
  *
  *-------------------------------------------------------------------------
  */

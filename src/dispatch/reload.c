@@ -41,6 +41,7 @@ static Oid	extension = InvalidOid;	/* the one that all of this is about */
 static char mismatch[OUTBOX_ERROR_LEN];
 static char why_copy[OUTBOX_ERROR_LEN];
 static OutboxHandlerRow seen_row;	/* the one being loaded */
+static TimestampTz seen_now = 0;	/* of the reload */
 
 /* Configurations that this reload has replaced; let go of once it has committed. */
 static List *retired = NIL;
@@ -121,6 +122,7 @@ set_paused(OutboxLane *lane, bool paused)
 	{
 		/* Whoever resumes a handler gives it a fresh start. */
 		memset(&lane->breaker, 0, sizeof(lane->breaker));
+		memset(&lane->throttle, 0, sizeof(lane->throttle));
 		lane->hold_until = 0;
 		outbox_lane_reread(lane, DT_NOBEGIN);
 	}
@@ -165,7 +167,9 @@ take_handler(void *arg, OutboxHandler *handler)
 
 	if (lane->handler == NULL && seen_row.breaker != OUTBOX_BREAKER_CLOSED)
 		outbox_breaker_restore(&lane->breaker, &handler->breaker, seen_row.breaker, seen_row.breaker_until,
-							   seen_row.failing_since, seen_row.breaker_reason);
+							   seen_row.failing_since, seen_row.breaker_reason, seen_now);
+	if (lane->handler == NULL)
+		outbox_throttle_restore(&lane->throttle, seen_row.throttled_to, seen_now);
 	if (handler->ordered)
 		set_order(lane, handler);
 	retire(lane->handler);
@@ -248,6 +252,7 @@ outbox_reload(TimestampTz now)
 	}
 	strlcpy(why_copy, installation.why_copy, sizeof(why_copy));
 
+	seen_now = now;
 	outbox_lanes_each(forget_seen, NULL);
 	outbox_load_handlers(see_row, take_handler, NULL);
 	outbox_lanes_each(drop_unseen, NULL);

@@ -358,6 +358,7 @@ outbox_send_lane(OutboxLane *lane, TimestampTz now)
 		lane->in_flight++;
 		lane->handler->requests++;
 		outbox_rate_limit_take(&lane->rate, now);
+		outbox_throttle_take(&lane->throttle, now);
 		if (outbox_breaker_sent(&lane->breaker))
 			outbox_handler_status_changed(lane);
 		if (!send_request(request, now))
@@ -527,6 +528,22 @@ tell_breaker(OutboxLane *lane, const OutboxHandler *handler, const OutboxVerdict
 	}
 }
 
+/* Whatever came back, if anything did, tells how fast the receiver can be asked. */
+static void
+tell_throttle(OutboxLane *lane, const HttpExchange *exchange, const OutboxVerdict *verdict, TimestampTz now)
+{
+	bool		is_news;
+
+	if (exchange->failure != HTTP_ANSWERED)
+		return;
+	if (verdict->refused)
+		is_news = outbox_throttle_refused(&lane->throttle, now - (exchange->done_us - exchange->sent_us), now);
+	else
+		is_news = outbox_throttle_taken(&lane->throttle, now);
+	if (is_news)
+		outbox_handler_status_changed(lane);
+}
+
 static void
 judge_request(Outgoing *request, TimestampTz now)
 {
@@ -543,6 +560,7 @@ judge_request(Outgoing *request, TimestampTz now)
 	else
 		judge_answer(request, &answer, now);
 	tell_breaker(request->lane, request->handler, &request->deliveries[0]->verdict, now);
+	tell_throttle(request->lane, exchange, &request->deliveries[0]->verdict, now);
 	for (int i = 0; i < request->n; i++)
 	{
 		request->deliveries[i]->has_on_settle = (request->handler->on_settle != NULL);

@@ -376,6 +376,9 @@ fill_changed(const OutboxDelivery *delivery, TimestampTz now)
 	memcpy(writer.changed->tts_isnull, writer.found->tts_isnull, sizeof(bool) * natts);
 
 	set_column(C_ATTEMPTS, Int32GetDatum(delivery->attempts + (delivery->attempted ? 1 : 0)), false);
+	/* An attempt that is not to count moves the start of the budget along with it. */
+	if (delivery->verdict.spares_budget)
+		set_column(C_BUDGET_FROM, Int32GetDatum(delivery->budget_from + 1), false);
 	if (delivery->has_on_settle)
 		put_hand_over();
 	else

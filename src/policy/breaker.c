@@ -134,10 +134,12 @@ outbox_breaker_note(OutboxBreaker *breaker, const OutboxBreakerPolicy *policy,
 void
 outbox_breaker_restore(OutboxBreaker *breaker, const OutboxBreakerPolicy *policy,
 					   OutboxBreakerState state, int64 until, int64 failing_since,
-					   const char *reason)
+					   const char *reason, int64 now)
 {
+	int64		longest = Max(policy->wait, policy->wait_max);
+
 	memset(breaker, 0, sizeof(*breaker));
-	breaker->failing_since = failing_since;
+	breaker->failing_since = Min(failing_since, now);
 	if (failing_since != 0)
 		breaker->failures = Max(policy->threshold, OUTBOX_BREAKER_MIN_FAILURES);
 	if (state == OUTBOX_BREAKER_CLOSED)
@@ -146,6 +148,6 @@ outbox_breaker_restore(OutboxBreaker *breaker, const OutboxBreakerPolicy *policy
 	/* A probe that was out is lost: another one may go when its time comes. */
 	breaker->state = OUTBOX_BREAKER_OPEN;
 	breaker->wait = policy->wait;
-	breaker->until = until;
+	breaker->until = until - now > longest ? now + longest : until;
 	strlcpy(breaker->reason, reason ? reason : "", sizeof(breaker->reason));
 }

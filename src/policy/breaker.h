@@ -81,10 +81,14 @@ extern OutboxBreakerChange outbox_breaker_note(OutboxBreaker *breaker,
 											   const OutboxBreakerPolicy *policy,
 											   bool failed, const char *code, int64 now);
 
-/* Take up what outbox.handler_status says after a restart. */
+/*
+ * Take up what outbox.handler_status says after a restart, however long ago
+ * it was written and whatever the clock was then: no wait is longer than the
+ * policy's, and nothing has failed since later than now.
+ */
 extern void outbox_breaker_restore(OutboxBreaker *breaker, const OutboxBreakerPolicy *policy,
 								   OutboxBreakerState state, int64 until,
-								   int64 failing_since, const char *reason);
+								   int64 failing_since, const char *reason, int64 now);
 
 /* "closed", "open", "half-open": as outbox.handler_status writes it. */
 extern const char *outbox_breaker_state_name(OutboxBreakerState state);

@@ -24,6 +24,7 @@ typedef struct Meaning
 	OutboxAction action;
 	char		code[OUTBOX_CODE_LEN];
 	bool		handler_failed; /* if it is retried: the handler's fault, not the message's */
+	bool		refused;		/* the receiver has too much to do just now */
 	bool		stop;			/* the receiver wants no more of this handler's messages */
 	int64		after;			/* ms the receiver named for this delivery, -1: none */
 	int64		at_least;		/* ms the receiver asks everybody to wait, -1: none */
@@ -103,6 +104,12 @@ status_is_handlers_fault(int status)
 	}
 }
 
+static bool
+refuses_for_load(int status)
+{
+	return status == 429 || status == 503;
+}
+
 /* The outcome table, read by status. */
 static void
 mean_status(int status, Meaning *meaning)
@@ -119,6 +126,7 @@ mean_status(int status, Meaning *meaning)
 	{
 		meaning->action = OUTBOX_ACTION_RETRY;
 		meaning->handler_failed = status_is_handlers_fault(status);
+		meaning->refused = refuses_for_load(status);
 	}
 }
 
@@ -181,6 +189,20 @@ budget_is_spent(const OutboxRetryPolicy *policy, const OutboxRule *rule, int spe
 		(rule->streak > OUTBOX_RULE_UNLIMITED && streak >= rule->streak);
 }
 
+/*
+ * Refusals for load have a budget of their own, of those in a row.  A rule
+ * that says how many attempts its codes have means just these.
+ */
+static bool
+patience_is_spent(const OutboxRetryPolicy *policy, const OutboxRule *rule, int streak)
+{
+	int64		most = Min((int64) policy->max_attempts * OUTBOX_REFUSALS_PER_ATTEMPT, OUTBOX_STREAK_MAX);
+
+	if (rule->max_attempts != OUTBOX_RULE_UNSET || rule->streak > OUTBOX_RULE_UNLIMITED)
+		return budget_is_spent(policy, rule, streak, streak);
+	return streak >= most;
+}
+
 static OutboxState
 exhausted_state(const OutboxRule *rule)
 {
@@ -232,14 +254,14 @@ decide(const OutboxRetryPolicy *policy, Meaning *meaning, int spent,
 		verdict->state = OUTBOX_CANCELLED;
 	else
 	{
+		bool		is_spent = meaning->refused ? patience_is_spent(policy, &rule, verdict->streak) :
+			budget_is_spent(policy, &rule, spent, verdict->streak);
+
 		verdict->handler_failed = meaning->handler_failed;
-		if (budget_is_spent(policy, &rule, spent, verdict->streak))
-			verdict->state = exhausted_state(&rule);
-		else
-		{
-			verdict->state = OUTBOX_RETRYING;
-			verdict->delay = retry_delay(policy, &rule, meaning, spent, random);
-		}
+		verdict->state = is_spent ? exhausted_state(&rule) : OUTBOX_RETRYING;
+		verdict->spares_budget = meaning->refused && !is_spent;
+		if (!is_spent)
+			verdict->delay = retry_delay(policy, &rule, meaning, meaning->refused ? verdict->streak : spent, random);
 	}
 }
 
@@ -250,7 +272,7 @@ decide(const OutboxRetryPolicy *policy, Meaning *meaning, int spent,
 static int64
 lane_wait(const OutboxRetryPolicy *policy, const OutboxAnswer *answer, const Meaning *meaning)
 {
-	if (answer->failure != NULL || (answer->status != 429 && answer->status != 503))
+	if (answer->failure != NULL || !refuses_for_load(answer->status))
 		return 0;
 	return Min(Max(Max(meaning->at_least, meaning->after), 0), policy->retry_after_max);
 }
@@ -265,6 +287,7 @@ outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer, int sp
 	memset(verdict, 0, sizeof(*verdict));
 	mean_answer(answer, now_us, &meaning);
 	verdict->lane_wait = lane_wait(policy, answer, &meaning);
+	verdict->refused = meaning.refused;
 	decide(policy, &meaning, spent, last_code, last_streak, random, verdict);
 }
 

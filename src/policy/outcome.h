@@ -17,6 +17,13 @@
 
 #define OUTBOX_CODE_LEN 64
 
+/*
+ * A receiver that refuses for load (429, 503) may do so this many times
+ * max_attempts in a row before a delivery is given up; and that spends no
+ * attempt.
+ */
+#define OUTBOX_REFUSALS_PER_ATTEMPT 10
+
 /* The highest streak worth counting: what outbox.delivery.streak holds. */
 #define OUTBOX_STREAK_MAX 32767
 
@@ -70,6 +77,8 @@ typedef struct OutboxVerdict
 	int64		lane_wait;		/* ms the whole lane waits, 0: not at all */
 	bool		pause_handler;	/* 410: the receiver said stop */
 	bool		handler_failed; /* counts against the circuit breaker */
+	bool		refused;		/* for load: the lane is to slow down */
+	bool		spares_budget;	/* RETRYING, and the attempt is not one of max_attempts */
 } OutboxVerdict;
 
 /*
@@ -80,7 +89,8 @@ typedef struct OutboxVerdict
  * arguments always give the same verdict.
  *
  * What the receiver says in outbox-outcome wins over the status, and a rule
- * of the handler wins over both.
+ * of the handler wins over both.  A status of 429 or 503 without such words
+ * is a refusal for load.
  */
 extern void outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer,
 						 int spent, const char *last_code, int last_streak,

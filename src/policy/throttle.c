@@ -24,6 +24,16 @@
 #define CUT 0.8
 #define CUT_INTERVAL SECOND
 
+/*
+ * Refusals count when they are at least this share of the last answers, of
+ * about so many.  Another cut is made if the last one helped, which is when
+ * so many in a row were taken after it, or if most are refused.
+ */
+#define COUNTING_SHARE 0.1
+#define MEMORY 20
+#define HELPED_AFTER 5
+#define MOST 0.5
+
 /* But not to less than this share of what it was, for few answers say little. */
 #define DEEPEST_CUT 0.125
 
@@ -74,6 +84,39 @@ outbox_throttle_take(OutboxThrottle *throttle, int64 now)
 	outbox_rate_limit_take(&throttle->spacing, now);
 }
 
+void
+outbox_throttle_restore(OutboxThrottle *throttle, double rate, int64 now)
+{
+	memset(throttle, 0, sizeof(*throttle));
+	if (!(rate > 0) || isinf(rate))
+		return;
+	throttle->refused_rate = rate;
+	throttle->cut_at = throttle->refused_at = throttle->grown_at = now;
+	set_rate(throttle, rate);
+}
+
+/* Take one answer into the share that is refused. */
+static void
+note_answer(OutboxThrottle *throttle, bool refused)
+{
+	throttle->answers = Min(throttle->answers + 1, MEMORY);
+	throttle->refused_share += ((refused ? 1 : 0) - throttle->refused_share) / throttle->answers;
+	throttle->taken_in_row = refused ? 0 : Min(throttle->taken_in_row + 1, HELPED_AFTER);
+	if (throttle->taken_in_row == HELPED_AFTER)
+		throttle->helped = true;
+}
+
+/* Is a refusal now, of a request that was sent after the last cut, reason for another one? */
+static bool
+counts(const OutboxThrottle *throttle, int64 now)
+{
+	if (throttle->refused_share < COUNTING_SHARE)
+		return false;
+	if (throttle->rate <= 0)
+		return true;
+	return now - throttle->cut_at >= CUT_INTERVAL && (throttle->helped || throttle->refused_share >= MOST);
+}
+
 bool
 outbox_throttle_refused(OutboxThrottle *throttle, int64 sent_at, int64 now)
 {
@@ -82,7 +125,10 @@ outbox_throttle_refused(OutboxThrottle *throttle, int64 sent_at, int64 now)
 
 	throttle->refused_at = now;
 	/* What was sent before the rate was cut says nothing of what it is now. */
-	if (!is_first && (sent_at < throttle->cut_at || now - throttle->cut_at < CUT_INTERVAL))
+	if (!is_first && sent_at < throttle->cut_at)
+		return false;
+	note_answer(throttle, true);
+	if (!counts(throttle, now))
 		return false;
 	if (!is_first)
 		rate = Min(rate, throttle->rate);
@@ -96,6 +142,7 @@ outbox_throttle_refused(OutboxThrottle *throttle, int64 sent_at, int64 now)
 	/* The burst that led here counts: the next one goes an interval from now. */
 	outbox_rate_limit_take(&throttle->spacing, now);
 	throttle->cut_at = throttle->grown_at = now;
+	throttle->helped = false;
 	return true;
 }
 
@@ -124,6 +171,7 @@ outbox_throttle_taken(OutboxThrottle *throttle, int64 now)
 {
 	throttle->taken = taken_now(throttle, now) + 1;
 	throttle->taken_at = now;
+	note_answer(throttle, false);
 	if (throttle->rate <= 0)
 		return false;
 	grow(throttle, now);

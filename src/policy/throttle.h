@@ -8,7 +8,9 @@
  * the rate to less than what has been taken lately, and from then on it grows
  * a little at first and faster the longer nothing is refused.  Around a
  * limit that stays it swings closely; one that has gone is left behind in
- * seconds.
+ * seconds.  A receiver that refuses now and then, however fast it is asked,
+ * is not slowed down to nothing: one refusal among many is no reason, and
+ * what did not help is not done again.
  *
  * Pure: no clock (times are passed in, in microseconds of one clock that does
  * not step), no allocation.  Process: the dispatcher, in a lane.
@@ -30,6 +32,10 @@ typedef struct OutboxThrottle
 	int64		grown_at;
 	double		taken;			/* requests a second that were not refused, of late */
 	int64		taken_at;		/* when that was worked out */
+	double		refused_share;	/* of the last few answers */
+	int			answers;		/* so many, or more */
+	int			taken_in_row;	/* since the last refusal */
+	bool		helped;			/* the last cut: a good number in a row were taken after it */
 	OutboxRateLimit spacing;
 } OutboxThrottle;
 
@@ -38,6 +44,9 @@ extern int64 outbox_throttle_next(OutboxThrottle *throttle, int64 now);
 
 /* A request goes now.  Call it only when next() allows. */
 extern void outbox_throttle_take(OutboxThrottle *throttle, int64 now);
+
+/* Take up what was known before a restart: the rate it was cut to, 0 for none. */
+extern void outbox_throttle_restore(OutboxThrottle *throttle, double rate, int64 now);
 
 /*
  * A request that was sent at sent_at has been answered: refused for load, or

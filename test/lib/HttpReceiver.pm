@@ -24,6 +24,9 @@
 # the last one for all further ones.  With per_message => [...] the list is
 # counted for each webhook-id by itself.
 #
+# With per_second => N so many are answered in a second, N at once after a
+# rest, and others as refused says (status 429).
+#
 # Control goes over a socket pair and is acknowledged, so an answer is in
 # force when on() returns.  The child ends when the test does.
 package HttpReceiver;
@@ -524,6 +527,7 @@ sub choose
 	}
 	return {} unless $rule;
 	my $answers = $rule->{answers};
+	return $answers->[0]{refused} || { status => 429 } if !$self->within_limit($rule);
 	my $turn = $rule->{turn}++;
 	if (@$answers == 1 && $answers->[0]{per_message})
 	{
@@ -531,6 +535,20 @@ sub choose
 		$turn = $rule->{seen}{$id}++ || 0;
 	}
 	return $answers->[ $turn < @$answers ? $turn : -1 ];
+}
+
+# A bucket of tokens, where there is a limit.
+sub within_limit
+{
+	my ($self, $rule) = @_;
+	my $rate = $rule->{answers}[0]{per_second} or return 1;
+	my $now = time;
+	my $tokens = ($rule->{tokens} // $rate) + ($now - ($rule->{filled} // $now)) * $rate;
+	$rule->{filled} = $now;
+	$rule->{tokens} = $tokens > $rate ? $rate : $tokens;
+	return 0 if $rule->{tokens} < 1;
+	$rule->{tokens}--;
+	return 1;
 }
 
 sub answer_now

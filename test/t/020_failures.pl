@@ -29,7 +29,7 @@ sub wait_for_outcome
 }
 
 # Retried by the explicit schedule, then delivered.
-$receiver->on('/flaky', { status => 500, body => 'first' }, { status => 503, body => 'second' }, { status => 200 });
+$receiver->on('/flaky', { status => 500, body => 'first' }, { status => 502, body => 'second' }, { status => 200 });
 $node->handler('flaky', ['t.flaky'], $receiver->url('/flaky'), backoff => \"ARRAY['150 ms', '300 ms']::interval[]", jitter => 0);
 my $id = $node->stage('t.flaky', '{}');
 wait_for_outcome('flaky', 'delivered 3 - 200', 'delivered at the third attempt');
@@ -40,7 +40,7 @@ cmp_ok($requests[1]{time} - $requests[0]{time}, '>=', 0.149, 'the first pause is
 cmp_ok($requests[2]{time} - $requests[1]{time}, '>=', 0.299, 'so is the second');
 cmp_ok($requests[2]{time} - $requests[0]{time}, '<', 3, 'and not much longer');
 is($node->sql("SELECT string_agg(concat_ws(' ', attempt, outcome, code, http_status, error), ', ' ORDER BY attempt) FROM outbox.attempts WHERE handler = 'flaky'"),
-	'1 retrying 500 500 first, 2 retrying 503 503 second', 'failed attempts are logged');
+	'1 retrying 500 500 first, 2 retrying 502 502 second', 'failed attempts are logged');
 
 # Dead after max_attempts, requeued with a fresh budget; the receipt of the
 # other handler stays.

@@ -18,7 +18,7 @@ my %often = (max_attempts => 1000, backoff => \"'{5 ms}'", jitter => 0, breaker_
 
 # Half of the paths are served well, if not at once.
 my @good = ({}, {}, map { { delay => 0.001 * $_ } } 1, 5, 20, 50);
-my @bad = ({ status => 503 }, { reset => 1, delay => 0.01 }, { close => 1, delay => 0.01 }, { last => 1 }, { size => 200_000 }, { delay => 0.3 });
+my @bad = ({ status => 500 }, { reset => 1, delay => 0.01 }, { close => 1, delay => 0.01 }, { last => 1 }, { size => 200_000 }, { delay => 0.3 });
 my @paths = map { "/path_$_" } 0 .. 7;
 foreach my $i (0 .. $#paths)
 {

@@ -45,7 +45,7 @@ my %quick = (backoff => \"ARRAY['20 ms']::interval[]", jitter => 0);
 # --- Producers that serialise on their business row before they stage, some
 # of which roll back, and a receiver that fails now and then.
 srand 7;
-$receiver->on('/accounts', (map { rand() < 0.15 ? { status => 503, delay => 0.001 } : { delay => 0.002 } } 1 .. 1500), { delay => 0.001 });
+$receiver->on('/accounts', (map { rand() < 0.15 ? { status => 500, delay => 0.001 } : { delay => 0.002 } } 1 .. 1500), { delay => 0.001 });
 $node->handler('accounts', ['account.*'], $receiver->url('/accounts'), ordered => 'true', concurrency => 8, max_attempts => 50, %quick);
 $node->sql('CREATE TABLE account (name text PRIMARY KEY, n int NOT NULL DEFAULT 0)');
 $node->sql(q{INSERT INTO account SELECT 'account ' || i FROM generate_series(1, 12) AS i});

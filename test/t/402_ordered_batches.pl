@@ -68,7 +68,7 @@ handler('mixed', batch_size => 7, concurrency => 3, max_attempts => 100);
 srand 5;
 my @failed = map { [ grep { rand() < 0.12 } 0 .. 6 ] } 1 .. 400;
 $failed[3] = undef;    # the whole request
-$receiver->on('/mixed', (map { $_ ? { delay => 0.002, body => JSON::PP::encode_json({ failed => [ map { { index => $_ } } @$_ ] }) } : { status => 503 } } @failed), { delay => 0.002 });
+$receiver->on('/mixed', (map { $_ ? { delay => 0.002, body => JSON::PP::encode_json({ failed => [ map { { index => $_ } } @$_ ] }) } : { status => 500 } } @failed), { delay => 0.002 });
 stage_keys('mixed.x', 60, qw(a b c d e));
 wait_for_handler('mixed', 'delivered 300');
 my %done;

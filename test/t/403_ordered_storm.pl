@@ -123,14 +123,14 @@ ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER no_space_at_once, ENABLE ALWAYS
 SQL
 
 # How the receiver answers, request by request, and then well.
-my @kinds = ((map { { delay => 0.001 * $_ } } 0, 0, 1, 1, 2, 3, 5, 20), { status => 503 }, { status => 500, delay => 0.002 }, { reset => 1 }, { close => 1, delay => 0.002 });
+my @kinds = ((map { { delay => 0.001 * $_ } } 0, 0, 1, 1, 2, 3, 5, 20), { status => 502 }, { status => 500, delay => 0.002 }, { reset => 1 }, { close => 1, delay => 0.002 });
 $receiver->on('/push', (map { rand() < 0.02 ? { status => 418 } : $kinds[ rand @kinds ] } 1 .. 3000), {});
 # Of a batch some items fail, or the whole of it.  An answer that names an item which is not there is none.
 my @failed = map { rand() < 0.1 ? undef : [ grep { rand() < 0.06 } 0 .. 4 ] } 1 .. 2000;
 sub batch_answer
 {
 	my $failed = shift;
-	return { status => 503, delay => 0.001 } unless defined $failed;
+	return { status => 502, delay => 0.001 } unless defined $failed;
 	return { delay => 0.002 } unless @$failed;
 	return { body => JSON::PP::encode_json({ failed => [ map { { index => $_ } } @$failed ] }) };
 }

@@ -75,14 +75,14 @@ $node->sql('TRUNCATE app.settled');
 $receiver->on('/each', { status => 500, body => 'first' }, { status => 200 });
 $node->stage('t.each');
 $node->wait_for(outcome('each'), 'delivered 2 - 200', 'retried, then delivered');
-$receiver->on('/each', { status => 503 });
+$receiver->on('/each', { status => 500 });
 $node->stage('t.each');
-$node->wait_for(outcome('each'), 'delivered 2 - 200, dead 2 503 503', 'retried, then dead');
+$node->wait_for(outcome('each'), 'delivered 2 - 200, dead 2 500 500', 'retried, then dead');
 $receiver->on('/each', { status => 200, headers => { 'outbox-outcome' => 'cancel; code=unwanted' } });
 $node->stage('t.each');
-$node->wait_for(outcome('each'), 'delivered 2 - 200, dead 2 503 503, cancelled 1 unwanted 200', 'cancelled');
+$node->wait_for(outcome('each'), 'delivered 2 - 200, dead 2 500 500, cancelled 1 unwanted 200', 'cancelled');
 is($node->sql("SELECT string_agg(concat_ws(' ', (s).attempt, (s).outcome, (s).code, (s).http_status, (s).response), ', ' ORDER BY (s).settled_at) FROM app.settled"),
-	'1 retrying 500 500 first, 2 delivered 200, 1 retrying 503 503, 2 dead 503 503, 1 cancelled unwanted 200',
+	'1 retrying 500 500 first, 2 delivered 200, 1 retrying 500 500, 2 dead 500 500, 1 cancelled unwanted 200',
 	'the function is told of each attempt');
 $receiver->on('/each', { close => 1 });
 $node->sql('TRUNCATE app.settled');

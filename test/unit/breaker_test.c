@@ -148,7 +148,7 @@ test_restoring(void)
 	int64		now = 1000 * SECOND;
 
 	outbox_breaker_restore(&breaker, &policy, OUTBOX_BREAKER_HALF_OPEN, now + SECOND, now - DAY,
-						   "whatever");
+						   "whatever", now);
 	is_int(breaker.state, OUTBOX_BREAKER_OPEN, "a lost probe leaves it open");
 	ok(!outbox_breaker_allows(&breaker, now), "not yet");
 	ok(outbox_breaker_allows(&breaker, now + SECOND), "but when its time comes");
@@ -156,7 +156,11 @@ test_restoring(void)
 	outbox_breaker_sent(&breaker);
 	is_int(fail(&breaker, now + 5 * DAY), OUTBOX_BREAKER_DISABLE, "failing counts from before the restart");
 
-	outbox_breaker_restore(&breaker, &policy, OUTBOX_BREAKER_CLOSED, 0, 0, NULL);
+	outbox_breaker_restore(&breaker, &policy, OUTBOX_BREAKER_OPEN, now + DAY, now + DAY, "x", now);
+	is_int(breaker.until, now + policy.wait_max, "written when the clock was ahead, it waits no longer than it ever does");
+	is_int(breaker.failing_since, now, "and has not failed since later than now");
+
+	outbox_breaker_restore(&breaker, &policy, OUTBOX_BREAKER_CLOSED, 0, 0, NULL, now);
 	ok(outbox_breaker_allows(&breaker, now), "closed stays closed");
 	is_str(outbox_breaker_state_name(OUTBOX_BREAKER_CLOSED), "closed", "name of closed");
 	is_str(outbox_breaker_state_name(OUTBOX_BREAKER_OPEN), "open", "name of open");

@@ -424,6 +424,29 @@ test_said(void)
 	is_str(verdict.code, "failed", "its default code");
 }
 
+/* 429 and 503 have a budget of their own. */
+static void
+test_refusals(void)
+{
+	OutboxRetryPolicy policy = default_policy;
+	OutboxVerdict verdict = judge_with(&policy, 429, NULL, NULL, NULL, 8, "429", 7);
+
+	ok(verdict.refused && verdict.spares_budget, "a refusal slows the lane down and spends no attempt");
+	is_int(verdict.state, OUTBOX_RETRYING, "so it is retried, whatever has been spent");
+	is_int(verdict.delay, 256000, "later and later");
+	verdict = judge_with(&policy, 503, NULL, "60", NULL, 1, NULL, 0);
+	ok(verdict.refused && verdict.spares_budget && verdict.lane_wait == 60000, "one that names a time too");
+	verdict = judge_with(&policy, 503, NULL, NULL, NULL, 3, "503", 79);
+	is_int(verdict.state, OUTBOX_DEAD, "ten times as many as attempts in a row are too many");
+	ok(verdict.refused && !verdict.spares_budget, "and the last one counts");
+	verdict = judge_with(&policy, 500, NULL, NULL, NULL, 1, NULL, 0);
+	ok(!verdict.refused && !verdict.spares_budget, "a failure is no refusal");
+	verdict = judge_with(&policy, 429, "timeout", NULL, NULL, 1, NULL, 0);
+	ok(!verdict.refused && !verdict.spares_budget, "nor is one that broke off");
+	verdict = judge_with(&policy, 503, NULL, NULL, "retry", 8, NULL, 0);
+	ok(!verdict.refused && verdict.state == OUTBOX_DEAD, "nor are words of the receiver's own");
+}
+
 static void
 test_untried(void)
 {
@@ -444,6 +467,7 @@ main(void)
 	test_http_date();
 	test_rules();
 	test_said();
+	test_refusals();
 	test_untried();
 	return tap_done();
 }

@@ -10,6 +10,8 @@
  */
 #include "postgres.h"
 
+#include <stdlib.h>
+
 #include "policy/throttle.h"
 
 #include "tap.h"
@@ -21,10 +23,11 @@ typedef enum Kind
 {
 	BUCKET,						/* tokens that fill up evenly, a second's worth of them */
 	WINDOW,						/* so many in each second of the clock */
+	FLAKY,						/* one in so many is refused, at random */
 	SPACING						/* nothing sooner than an interval after the one before */
 } Kind;
 
-static const char *const kinds[] = {"a token bucket", "a fixed window", "spacing"};
+static const char *const kinds[] = {"a token bucket", "a fixed window", "flaky", "spacing"};
 
 typedef struct Receiver
 {
@@ -55,6 +58,8 @@ receiver_takes(Receiver *r, int64 now)
 				r->in_window = 0;
 			r->window = now / SECOND;
 			return ++r->in_window <= r->rate;
+		case FLAKY:
+			return rand() % (int) r->rate != 0;
 		case SPACING:
 			if (r->at != 0 && now - r->at < SECOND * 0.999 / r->rate)
 				return false;
@@ -173,6 +178,18 @@ test_down(void)
 	ok(lane.taken > 100, "when it takes everything again, it gets %d a second half a minute later", lane.taken);
 }
 
+/* A receiver that refuses one in so many, however fast it is asked. */
+static void
+test_flaky(int one_in, double least)
+{
+	Lane		lane = {.receiver = {.kind = FLAKY, .rate = one_in}, .concurrency = 10, .latency = 2000};
+	int64		now = 1000 * SECOND;
+
+	run(&lane, now, now + 120 * SECOND);
+	run(&lane, now + 120 * SECOND, now + 180 * SECOND);
+	ok(lane.taken > least * 60, "a receiver that refuses one in %d at random gets %d a second", one_in, lane.taken / 60);
+}
+
 /* One refusal among many: the rate dips and comes back. */
 static void
 test_one_refusal(void)
@@ -182,7 +199,9 @@ test_one_refusal(void)
 
 	ok(outbox_throttle_next(&lane.throttle, now) <= now, "nothing holds back who was never refused");
 	run(&lane, now, now + 5 * SECOND);
-	ok(outbox_throttle_refused(&lane.throttle, now + 5 * SECOND - 1, now + 5 * SECOND), "one refusal is news");
+	ok(!outbox_throttle_refused(&lane.throttle, now + 5 * SECOND - 1, now + 5 * SECOND), "one refusal among many is no reason");
+	outbox_throttle_refused(&lane.throttle, now + 5 * SECOND - 1, now + 5 * SECOND);
+	ok(outbox_throttle_refused(&lane.throttle, now + 5 * SECOND - 1, now + 5 * SECOND), "three are");
 	ok(!outbox_throttle_refused(&lane.throttle, now + 5 * SECOND - 1, now + 5 * SECOND), "another one of the same time is not");
 	ok(lane.throttle.rate > 3500 && lane.throttle.rate < 4200, "of 5000 a second %g are left", lane.throttle.rate);
 	run(&lane, now + 20 * SECOND, now + 21 * SECOND);
@@ -208,6 +227,12 @@ test_first_answer(void)
 	for (int i = 1; i <= 61; i++)
 		outbox_throttle_taken(&throttle, now + i * SECOND + 3 * SECOND / 2);
 	is_int(throttle.rate, 0, "a minute without a refusal ends it");
+	outbox_throttle_restore(&throttle, 4, now);
+	is_int(outbox_throttle_next(&throttle, now), now, "after a restart the first goes at once");
+	outbox_throttle_take(&throttle, now);
+	is_int(outbox_throttle_next(&throttle, now), now + SECOND / 4, "and the others at the rate that was known");
+	outbox_throttle_restore(&throttle, 0, now);
+	is_int(throttle.rate, 0, "or freely");
 }
 
 int
@@ -217,6 +242,8 @@ main(void)
 
 	for (int kind = BUCKET; kind <= SPACING; kind++)
 	{
+		if (kind == FLAKY)
+			continue;
 		for (int i = 0; i < 2; i++)
 		{
 			test_receiver(kind, 20, 10, latencies[i] * 1000);
@@ -226,6 +253,8 @@ main(void)
 		}
 	}
 	test_down();
+	test_flaky(100, 100);
+	test_flaky(20, 5);
 	test_one_refusal();
 	test_first_answer();
 	return tap_done();
