@@ -31,7 +31,6 @@ static struct
 {
 	int			users;
 	HttpTransportOptions options;
-	char	   *user_agent;
 	char	   *authorities;
 	unsigned	settings;
 	OutboxEngine *engines[MAX_ENGINES];
@@ -200,25 +199,12 @@ outbox_engine_close(OutboxEngine *engine)
 	engine->multi = NULL;
 }
 
-static bool
-same_text(const char *a, const char *b)
-{
-	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
-
 void
 outbox_engine_configure(const HttpTransportOptions *options)
 {
-	if (!same_text(options->user_agent, shared.user_agent))
-	{
-		free(shared.user_agent);
-		shared.user_agent = options->user_agent != NULL ? strdup(options->user_agent) : NULL;
-		shared.settings++;
-	}
 	if (options->connection_lifetime_ms != shared.options.connection_lifetime_ms)
 		shared.settings++;
 	shared.options = *options;
-	shared.options.user_agent = shared.user_agent;
 	outbox_sockets_configure(options);
 	for (int i = 0; i < MAX_ENGINES; i++)
 		if (shared.engines[i] != NULL)
@@ -276,7 +262,6 @@ outbox_engine_shutdown(void)
 	outbox_sockets_end();
 	outbox_addresses_reset();
 	outbox_connection_reset();
-	free(shared.user_agent);
 	free(shared.authorities);
 	memset(&shared, 0, sizeof(shared));
 	curl_global_cleanup();
@@ -310,12 +295,6 @@ const char *
 outbox_engine_authorities(void)
 {
 	return shared.authorities;
-}
-
-const char *
-outbox_engine_user_agent(void)
-{
-	return shared.user_agent;
 }
 
 unsigned

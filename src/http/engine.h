@@ -60,9 +60,6 @@ extern const char *outbox_engine_authorities(void);
 /* How long a connection may be used from its opening. */
 extern int64_t outbox_engine_lifetime_us(void);
 
-/* The user agent, NULL for none.  Valid until the next configure. */
-extern const char *outbox_engine_user_agent(void);
-
 /* Changes whenever outbox_engine_configure() changed something options come from. */
 extern unsigned outbox_engine_settings(void);
 

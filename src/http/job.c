@@ -409,7 +409,6 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	}
 	if (result == CURLE_OK && job->settings != outbox_engine_settings())
 	{
-		SET(CURLOPT_USERAGENT, outbox_engine_user_agent());
 		SET(CURLOPT_MAXLIFETIME_CONN, lifetime_s());
 		job->settings = outbox_engine_settings();
 	}

@@ -112,7 +112,6 @@ typedef struct HttpTransportOptions
 	int			max_in_flight;	/* a bound on connections kept and used */
 	int			max_descriptors;	/* 0: what getrlimit says, less a reserve */
 	long		connection_lifetime_ms; /* from opening to last use, 0: one minute */
-	const char *user_agent;
 	HttpAddressFilter blocked;	/* NULL: nothing is */
 	void	   *blocked_arg;
 } HttpTransportOptions;
@@ -124,7 +123,7 @@ typedef struct HttpTransport
 	/* Once per process.  Returns NULL or a static message that says what failed. */
 	const char *(*startup) (const HttpTransportOptions *options);
 
-	/* Change max_in_flight, connection_lifetime_ms or user_agent later. */
+	/* Change max_in_flight or connection_lifetime_ms later. */
 	void		(*configure) (const HttpTransportOptions *options);
 
 	/* One descriptor (epoll or kqueue) that is readable when drive() has something to do. */

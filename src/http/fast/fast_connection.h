@@ -38,7 +38,7 @@ typedef struct FastTarget
 	char	   *resource;		/* path and query */
 	char	   *authority;		/* of the host header */
 	Http1Buffer shared;			/* what its requests begin with */
-	unsigned	settings;		/* which configuration that was written for */
+	bool		shared_written;
 	OutboxLink	resting;		/* connections without an exchange, the latest used last */
 	OutboxLink	spare;			/* closed ones, kept for their memory */
 	int			nspare;

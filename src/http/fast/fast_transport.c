@@ -123,7 +123,6 @@ new_target(HttpTarget *target)
 	state->state.route = &outbox_fast_transport;
 	state->target = target;
 	state->broken = outbox_headers_are_broken(target->headers, target->nheaders);
-	state->settings = outbox_engine_settings() - 1;
 	outbox_list_init(&state->resting);
 	outbox_list_init(&state->spare);
 	return state;
@@ -141,19 +140,12 @@ route(HttpTarget *target)
 	return state != NULL ? state->route : &outbox_curl_transport;
 }
 
-/* What its requests begin with, for the present settings.  False: out of memory. */
+/* What its requests begin with, written once.  False: out of memory. */
 static bool
 write_shared(FastTarget *state)
 {
-	unsigned	settings = outbox_engine_settings();
-
-	if (state->settings == settings)
-		return true;
-	if (!outbox_http1_write_shared(&state->shared, state->target, state->resource, state->authority,
-								   outbox_engine_user_agent()))
-		return false;
-	state->settings = settings;
-	return true;
+	return state->shared_written ||
+		(state->shared_written = outbox_http1_write_shared(&state->shared, state->target, state->resource, state->authority));
 }
 
 /*

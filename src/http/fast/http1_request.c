@@ -72,24 +72,13 @@ write_lines(Http1Buffer *buffer, const char **lines, int nlines)
 	return true;
 }
 
-static bool
-names_user_agent(const HttpTarget *target)
-{
-	for (int i = 0; i < target->nheaders; i++)
-		if (outbox_same_start(target->headers[i], "user-agent:", 11))
-			return true;
-	return false;
-}
-
 bool
 outbox_http1_write_shared(Http1Buffer *buffer, const HttpTarget *target,
-						  const char *resource, const char *authority, const char *user_agent)
+						  const char *resource, const char *authority)
 {
 	buffer->len = 0;
 	return write_pieces(buffer, "POST ", resource, " HTTP/1.1\r\n") &&
 		write_pieces(buffer, "host: ", authority, "\r\n") &&
-		(user_agent == NULL || user_agent[0] == '\0' || names_user_agent(target) ||
-		 write_pieces(buffer, "user-agent: ", user_agent, "\r\n")) &&
 		write_pieces(buffer, OUTBOX_ACCEPT_ENCODING, "\r\n", "") &&
 		write_lines(buffer, target->headers, target->nheaders);
 }

@@ -31,14 +31,12 @@ extern void outbox_http1_append(Http1Buffer *buffer, const char *data, size_t le
 extern void outbox_http1_free(Http1Buffer *buffer);
 
 /*
- * What the requests of a target begin with: request line, host, the user
- * agent (NULL for none) unless the target's own lines name one, those lines.
+ * What the requests of a target begin with: request line, host, its own lines.
  * resource is path and query, authority is what the host header says.
  * False: out of memory.
  */
 extern bool outbox_http1_write_shared(Http1Buffer *buffer, const HttpTarget *target,
-									  const char *resource, const char *authority,
-									  const char *user_agent);
+									  const char *resource, const char *authority);
 
 /* A whole head: what is shared, the exchange's lines, the length of its body. */
 extern bool outbox_http1_write_head(Http1Buffer *buffer, const Http1Buffer *shared,
