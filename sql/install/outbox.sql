@@ -739,10 +739,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox._creator(oid, uuid) IS 'Internal: the role that created a handler, from its columns of these names; NULL if it is not a role of this database';
 
--- A function that can be run with each settlement, and whose rights it then
--- has: those of the handler's creator.  Never those of a superuser: a
--- superuser's handler runs it as the role that owns the function.
-CREATE FUNCTION outbox._check_on_settle(h outbox.handler, given text) RETURNS void
+-- Whether a handler can have an on_settle function.  It runs with the rights
+-- of its owner, whom the catalog knows and no row of ours can change, so only
+-- who may act as the owner chooses it; and never with those of a superuser: a
+-- handler's function is somebody's code in the dispatcher's hands.
+CREATE FUNCTION outbox._check_on_settle(given text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	function regprocedure := to_regprocedure(given);
@@ -760,26 +761,24 @@ BEGIN
 				HINT = 'Define it like this: CREATE FUNCTION my_schema.on_settle(s outbox.settlement) RETURNS void ... What it returns is ignored.';
 	END IF;
 
-	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = outbox._creator(h.creator_oid, h.home);
+	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = proc.proowner;
 	IF runner.rolsuper THEN
-		SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = proc.proowner;
-	END IF;
-	IF runner.rolname IS NULL THEN
-		RAISE EXCEPTION 'role "%", which created handler "%", does not exist', h.creator, h.name
-			USING ERRCODE = 'undefined_object', HINT = 'The function would run with its rights. Create the handler anew.';
-	ELSIF runner.rolsuper THEN
 		RAISE EXCEPTION 'on_settle function % would run as superuser "%"', given, runner.rolname
 			USING ERRCODE = 'insufficient_privilege',
-				HINT = 'It runs as the role that creates the handler or, if that is a superuser, as the function''s owner. Give it to the role it should run as with ALTER FUNCTION ... OWNER TO.';
+				HINT = 'It runs as its owner. Give it to the role it should run as with ALTER FUNCTION ... OWNER TO.';
+	ELSIF NOT pg_has_role(caller, proc.proowner, 'USAGE') THEN
+		RAISE EXCEPTION 'on_settle function % belongs to role "%"', given, runner.rolname
+			USING ERRCODE = 'insufficient_privilege',
+				HINT = 'It runs as its owner, so only who may act as that role can choose it. Create a function of your own, or have that role or a superuser do it.';
 	ELSIF NOT has_function_privilege(runner.rolname, function, 'EXECUTE') THEN
 		RAISE EXCEPTION 'permission denied for function %', given
 			USING ERRCODE = 'insufficient_privilege', HINT = format('Role "%s", as which it would run, needs EXECUTE on it.', runner.rolname);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_on_settle(outbox.handler, text) IS 'Internal: raise wrong_object_type, invalid_function_definition, undefined_object or insufficient_privilege unless the handler can have this on_settle function';
+COMMENT ON FUNCTION outbox._check_on_settle(text, text) IS 'Internal: raise wrong_object_type, invalid_function_definition or insufficient_privilege unless a handler can have this on_settle function and this role may choose it';
 
--- Who may set what.  An on_settle function runs as the handler's creator, so only who could
--- act as the creator anyway may choose it; paths name files of the server;
+-- Who may set what.  An on_settle function decides what becomes of a handler's
+-- deliveries, so it is the creator's to choose; paths name files of the server;
 -- credentials are not to be had by sending them elsewhere.
 CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], on_settle text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -803,7 +802,7 @@ BEGIN
 	END IF;
 	IF 'on_settle' = ANY (options) AND NOT creator THEN
 		RAISE EXCEPTION 'only role "%" can set or reset on_settle of handler "%"', h.creator, h.name
-			USING ERRCODE = 'insufficient_privilege', HINT = 'The function runs with the rights of the role that created the handler.';
+			USING ERRCODE = 'insufficient_privilege', HINT = 'It decides what becomes of the handler''s deliveries. Ask that role, or a superuser.';
 	END IF;
 	IF 'url' = ANY (options) AND h.unix_socket IS NOT NULL AND NOT superuser THEN
 		RAISE EXCEPTION 'only a superuser can change the URL of handler "%"', h.name
@@ -814,7 +813,7 @@ BEGIN
 			USING ERRCODE = 'insufficient_privilege', HINT = 'It would be sent to the new URL. Pass authorization along with that, or reset it.';
 	END IF;
 	IF on_settle IS NOT NULL THEN
-		PERFORM outbox._check_on_settle(h, on_settle);
+		PERFORM outbox._check_on_settle(on_settle, caller);
 	END IF;
 END $$;
 COMMENT ON FUNCTION outbox._check_rights(outbox.handler, text[], text, text) IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
@@ -2233,6 +2232,12 @@ BEGIN
 	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'S') AND a.grantee <> c.relowner
 	GROUP BY a.grantee
 	UNION ALL
+	SELECT 'row level security that is switched off', 'error', 1, NULL, NULL,
+		format('Members of pg_read_all_data and pg_write_all_data can read and change the table. ALTER TABLE %s ENABLE ROW LEVEL SECURITY, and drop what policies it has.', c.oid::regclass)
+	FROM pg_class c
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'p')
+		AND (NOT c.relrowsecurity OR EXISTS (SELECT FROM pg_policy y WHERE y.polrelid = c.oid))
+	UNION ALL
 	SELECT 'owner that is not a superuser', 'error', 1, NULL, NULL,
 		format('Functions that act with its rights fail. ALTER ROLE %I SUPERUSER, or give schema outbox and what is in it to a superuser.', r.rolname)
 	FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner
@@ -2243,8 +2248,8 @@ BEGIN
 	FROM outbox.handler h CROSS JOIN LATERAL outbox._handler_fault(h) f (fault)
 	WHERE h.dropped_at IS NULL AND h.id <> 0 AND f.fault IS NOT NULL
 	UNION ALL
-	SELECT 'creator that is no role', CASE WHEN h.on_settle IS NULL THEN 'info' ELSE 'error' END, 1, NULL, h.name,
-		format('Role %I is gone: the handler''s on_settle function cannot run, and only superusers can change what is the creator''s to change. Create the handler anew.', h.creator)
+	SELECT 'creator that is no role', 'info', 1, NULL, h.name,
+		format('Role %I is gone: only superusers can change what is the creator''s to change, its on_settle function for one. Create the handler anew.', h.creator)
 	FROM outbox.handler h
 	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox._is_copy() AND outbox._creator(h.creator_oid, h.home) IS NULL
 	UNION ALL
@@ -2542,6 +2547,23 @@ BEGIN
 		EXECUTE 'REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM ' || grantee;
 		EXECUTE 'REVOKE ALL ON ALL SEQUENCES IN SCHEMA outbox FROM ' || grantee;
 		EXECUTE 'REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox FROM ' || grantee;
+	END LOOP;
+END $$;
+
+-- Roles that may read or write every table there is (pg_read_all_data,
+-- pg_write_all_data, and whoever can grant those) do so without any grant: row
+-- level security without a policy shows them no row and takes none from them.
+-- It does not bind the tables' owner, with whose rights functions, views and
+-- workers read and write.
+DO $$
+DECLARE
+	name text;
+BEGIN
+	FOR name IN
+		SELECT c.relname FROM pg_catalog.pg_class c
+		WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace AND c.relkind IN ('r', 'p')
+	LOOP
+		EXECUTE pg_catalog.format('ALTER TABLE outbox.%I ENABLE ROW LEVEL SECURITY', name);
 	END LOOP;
 END $$;
 GRANT USAGE ON SCHEMA outbox TO PUBLIC;

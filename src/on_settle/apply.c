@@ -44,7 +44,7 @@
 
 static OutboxPlan load_plan = {
 	.sql = "SELECT k.message_id, k.handler_id, k.attempt, k.state, k.streak, k.http_status, k.code, k.error, k.response, "
-	"k.due_at, k.finished_at, k.duration_us, h.name, h.on_settle, h.creator, h.creator_oid, "
+	"k.due_at, k.finished_at, k.duration_us, h.name, h.on_settle, "
 	"m.topic, m.payload, m.key, m.tenant, m.correlation_id, " OUTBOX_RETRY_COLUMNS " "
 	"FROM outbox.on_settle_queue k LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) k.handler_id "
 	"LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) k.message_id "
@@ -69,8 +69,6 @@ typedef enum LoadColumn
 	COL_DURATION_US,
 	COL_HANDLER,
 	COL_ON_SETTLE,
-	COL_CREATOR,
-	COL_CREATOR_OID,
 	COL_TOPIC,
 	COL_PAYLOAD,
 	COL_KEY,
@@ -292,12 +290,9 @@ fill_call(const HandOver *h, OutboxOnSettleCall *call)
 	static const LoadColumn copied[] = {
 		COL_MESSAGE_ID, COL_HANDLER, COL_TOPIC, COL_PAYLOAD, COL_KEY, COL_TENANT, COL_CORRELATION_ID, COL_ATTEMPT
 	};
-	bool		isnull;
 	int			n;
 
 	call->function = get_text(h, COL_ON_SETTLE);
-	call->creator = get_text(h, COL_CREATOR);
-	call->creator_oid = DatumGetObjectId(get(h, COL_CREATOR_OID, &isnull));
 	for (n = 0; n < lengthof(copied); n++)
 		call->values[n] = get(h, copied[n], &call->nulls[n]);
 

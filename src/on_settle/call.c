@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * call.c
- *		Runs a handler's on_settle function with the rights of its creator.
+ *		Runs a handler's on_settle function with the rights of its owner.
  *
  * See on_settle/call.h.  Three timers run with each call: a short one after which
  * the dispatcher may start the spare worker, outbox.on_settle_timeout which
@@ -110,24 +110,19 @@ find_function(const char *signature, HeapTuple *proc)
 	return HeapTupleIsValid(*proc);
 }
 
-/* Whose rights the function has: the creator's; a superuser's handler leaves it those of its owner. */
+/*
+ * Whose rights the function has: its owner's, which the catalog says.  What
+ * the rows of handlers say of roles is no part of it: who can change those
+ * must not become others by it.
+ */
 static Oid
 choose_role(const OutboxOnSettleCall *call, Oid function_owner)
 {
-	Oid			role = call->creator_oid;
-
-	/* Another role of that name is another role. */
-	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("role \"%s\", which created the handler, does not exist", call->creator)));
-	if (superuser_arg(role))
-		role = function_owner;
-	if (superuser_arg(role))
+	if (superuser_arg(function_owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("on_settle function %s would run as a superuser", call->function)));
-	return role;
+	return function_owner;
 }
 
 /* SELECT schema.function($1), which checks all the rights that a caller needs. */
@@ -202,7 +197,7 @@ execute(const char *statement, Oid type, Datum argument, int expected)
  * security-restricted operation no trigger can be deferred.
  */
 static void
-call_as_creator(const OutboxOnSettleCall *call)
+call_as_owner(const OutboxOnSettleCall *call)
 {
 	Oid			role;
 	char	   *statement = call_statement(call, &role);
@@ -254,7 +249,7 @@ outbox_on_settle_call(const OutboxOnSettleCall *call)
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		call_as_creator(call);
+		call_as_owner(call);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();

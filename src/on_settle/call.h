@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * call.h
- *		Runs a handler's on_settle function with the rights of its creator.
+ *		Runs a handler's on_settle function with the rights of its owner.
  *
  * The function is somebody's code in a process that belongs to a superuser.
- * It runs as the role that created the handler, never as a superuser, inside
- * a security-restricted operation: it cannot change roles, create temporary
+ * It runs as the role that owns it, never as a superuser, inside a
+ * security-restricted operation: it cannot change roles, create temporary
  * objects or leave anything behind in the session.  Settings it changes are
  * put back, deferrable constraints are checked at once, and timers end it
  * when it takes too long.
@@ -24,8 +24,6 @@
 typedef struct OutboxOnSettleCall
 {
 	const char *function;		/* as outbox.handler.on_settle says it */
-	const char *creator;		/* what the role was called, for errors */
-	Oid			creator_oid;
 
 	/* the argument: the columns of type outbox.settlement */
 	Datum		values[OUTBOX_SETTLEMENT_COLUMNS];

@@ -175,6 +175,76 @@ SELECT string_agg(o, ', ') FROM (
 	'', 'default privileges open nothing');
 is($node->sql("SELECT has_table_privilege('pg_monitor', 'outbox.backlog', 'SELECT')", 'defaults'), 't', 'what is granted on purpose is');
 
+# --- roles that need no grant: what PostgreSQL defines, and who can grant it
+$node->sql(<<'SQL');
+CREATE ROLE reader;
+GRANT pg_read_all_data TO reader;
+CREATE ROLE writer;
+GRANT pg_read_all_data, pg_write_all_data TO writer;
+CREATE ROLE builder CREATEROLE;
+CREATE ROLE landlord;
+CREATE DATABASE rented OWNER landlord;
+SQL
+# Before PostgreSQL 16 such a role can grant itself whatever is not a superuser's.
+my $self_made = $node->sql('SHOW server_version_num') < 160000;
+$node->sql('SET ROLE builder; GRANT pg_read_all_data, pg_write_all_data TO builder') if $self_made;
+$node->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'rented');
+foreach my $database (qw(postgres rented))
+{
+	$node->sql("SELECT outbox.create_handler('secret', '{secret}', '$url/ok', secret => 'generate', timeout => '9 s'), outbox.create_handler('drawn', '{drawn}'), outbox.grant_consumer('drawn', 'reader'), outbox.stage('drawn'), outbox.accept('s', 'mine')", $database);
+}
+my %rows = map { my $table = $_; ($table => $node->sql("SELECT count(*) FROM outbox.$table", 'rented')) } @tables;
+foreach my $role (qw(reader writer), $self_made ? 'builder' : ())
+{
+	is($node->sql("SET ROLE $role; SELECT count(*) FROM outbox.$_", 'rented'), 0, "$role sees no row of $_") foreach @tables;
+	is($node->sql("SET ROLE $role; SELECT count(*) FROM pg_stats WHERE schemaname = 'outbox'", 'rented'), 0, "$role sees no statistics of columns");
+	is($node->sql("SET ROLE $role; COPY outbox.handler_secret TO STDOUT", 'rented'), '', "$role copies nothing");
+	like($node->sql_error("SET ROLE $role; SET row_security = off; SELECT count(*) FROM outbox.message", 'rented'), qr/ERROR:  42501: query would be affected by row-level security policy/, "$role cannot switch that off");
+	like($node->sql_error("SET ROLE $role; $_", 'rented'), qr/ERROR:  42501/, "$role: $_")
+	  foreach 'TRUNCATE outbox.message', "SELECT outbox.stage('drawn')", ($role eq 'reader' ? () : "SELECT outbox.claim('drawn')"), 'ALTER TABLE outbox.message DISABLE ROW LEVEL SECURITY', "SELECT outbox.adopt()";
+}
+foreach my $role ('writer', $self_made ? 'builder' : ())
+{
+	foreach my $table (@tables)
+	{
+		my $column = $node->sql("SELECT attname FROM pg_attribute WHERE attrelid = 'outbox.$table'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum LIMIT 1", 'rented');
+		# Triggers of a statement run all the same, and need EXECUTE of whoever changes the table.
+		foreach my $statement ("UPDATE outbox.$table SET $column = $column", "DELETE FROM outbox.$table")
+		{
+			my ($status, $out, $error) = $node->psql('rented', "SET ROLE $role; $statement");
+			ok($status == 0 || $error =~ /permission denied/, "$role: $statement") or diag($error);
+		}
+		like($node->sql_error("SET ROLE $role; INSERT INTO outbox.$table SELECT (SELECT r FROM (SELECT NULL::outbox.$table) x (r)).*", 'rented'), qr/ERROR:  (?:42501|23502)/, "$role: INSERT INTO outbox.$table");
+	}
+	foreach my $view (split /\n/, $node->sql("SELECT relname FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind = 'v'", 'rented'))
+	{
+		is($node->sql("SELECT pg_relation_is_updatable('outbox.$view'::regclass, true)", 'rented'), 0, "nothing can be written through $view");
+	}
+}
+is_deeply({ map { my $table = $_; ($table => $node->sql("SELECT count(*) FROM outbox.$table", 'rented')) } @tables }, \%rows, 'every row is still there');
+like($node->sql_error("SET ROLE writer; INSERT INTO outbox.consumer (handler_id, role, role_oid, home, granted_at, granted_by) VALUES (2, 'writer', 'writer'::regrole, gen_random_uuid(), now(), 'writer')", 'rented'), qr/ERROR:  42501: new row violates row-level security policy for table "consumer"/, 'a row of its own is refused');
+is($node->sql("SELECT name || ' ' || timeout FROM outbox.handlers WHERE name = 'secret'", 'rented'), 'secret 00:00:09', 'and as it was');
+like($node->sql_error("SET ROLE landlord; $_", 'rented'), qr/ERROR:  42501/, "the database's owner: $_")
+  foreach 'SELECT FROM outbox.message', 'SELECT FROM outbox.handler_secret', 'UPDATE outbox.handler SET timeout = timeout', "SELECT outbox.stage('drawn')", 'SELECT FROM outbox.dead_letters', 'DROP TABLE outbox.message', 'CREATE TABLE outbox.mine ()', 'ALTER EXTENSION outbox UPDATE', 'DROP EXTENSION outbox';
+is($node->sql("SELECT string_agg(DISTINCT r.rolname || ' ' || p.proname, ', ') FROM pg_roles r, pg_proc p WHERE r.rolname ~ '^pg_' AND p.pronamespace = 'outbox'::regnamespace AND has_function_privilege(r.oid, p.oid, 'EXECUTE') AND p.proname NOT IN ('health', '_dispatchers')", 'rented'), '', 'no predefined role may execute anything but what pg_monitor is granted');
+
+# What that must not break: dumps, by whoever may see everything.
+sub dump_as
+{
+	my ($role, @more) = @_;
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	my ($out, $error) = ('', '');
+	IPC::Run::run([ 'pg_dump', '-d', 'rented', "--role=$role", @more ], '>', \$out, '2>', \$error);
+	return wantarray ? ($out, $error) : $out;
+}
+like(scalar dump_as('postgres'), qr/^COPY outbox\.handler_secret .*\n\d+\t\w+\t/m, 'a superuser dumps it all');
+my ($out, $error) = dump_as('reader');
+like($error, qr/query would be affected by row-level security policy/, 'pg_dump of who may not fails, instead of leaving it out');
+is($node->sql("SELECT count(*) FROM outbox.verify() WHERE severity = 'error'", 'rented'), 0, 'outbox.verify() is content');
+$node->sql('ALTER TABLE outbox.handler_secret DISABLE ROW LEVEL SECURITY; CREATE POLICY open ON outbox.message USING (true)', 'rented');
+is($node->sql("SELECT count(*) FROM outbox.verify() WHERE finding = 'row level security that is switched off' AND severity = 'error'", 'rented'), 2, 'until it is switched off');
+
 # --- an owner that is no superuser any more: what it does to its tables runs with its rights
 $node->sql('CREATE ROLE dba SUPERUSER; CREATE DATABASE lost');
 $node->sql('SET client_min_messages = warning; SET ROLE dba; CREATE EXTENSION outbox', 'lost');

@@ -38,15 +38,15 @@ SQL
 sub handler
 {
 	my ($name, $body, %options) = @_;
-	my $role = delete $options{role} // 'app';
+	my $owner = delete $options{owner} // 'app';
 	my $database = delete $options{database} // 'postgres';
 	my $arguments = join '', map { ", $_ => " . $node->quote($options{$_}) } sort keys %options;
 	return $node->sql(<<"SQL", $database);
-SET ROLE app;
 CREATE FUNCTION app.$name(s outbox.settlement) RETURNS void LANGUAGE plpgsql AS \$f\$
 $body
 \$f\$;
-SET ROLE $role;
+ALTER FUNCTION app.$name OWNER TO $owner;
+SET ROLE $owner;
 SELECT outbox.create_handler('$name', '{t.$name}', '@{[$receiver->url("/$name")]}', on_settle => 'app.$name(outbox.settlement)', max_attempts => 1$arguments);
 SQL
 }
@@ -135,10 +135,12 @@ is(result('litter_and_fail'), 'dead: x', 'and one that fails afterwards');
 handler('look_after', $look);
 is(result('look_after'), 'delivered', 'after them');
 is($node->sql("SELECT what FROM app.seen WHERE handler = 'look_after'"), $before, 'all is as it was');
-handler('look_other', $look, role => 'other');
-like(result('look_other'), qr/^dead: permission denied for table guarded/, 'another role has its own rights');
+$node->sql('GRANT SELECT, INSERT ON public.guarded TO other');
+handler('look_other', $look, owner => 'other');
+is(result('look_other'), 'delivered', 'a function of another role');
+like($node->sql("SELECT what FROM app.seen WHERE handler = 'look_other'"), qr/^other\|.*\|2\|0$/, 'has the rights of that one');
 
-# --- whose rights: a superuser's handler runs as the function's owner, never as a superuser
+# --- whose rights: the function's owner's, whoever made the handler, and never a superuser's
 $node->sql(<<"SQL");
 CREATE FUNCTION app.as_owner(s outbox.settlement) RETURNS void LANGUAGE sql AS \$\$ INSERT INTO app.seen (handler, what) VALUES (s.handler, current_user) \$\$;
 ALTER FUNCTION app.as_owner OWNER TO app;
@@ -146,22 +148,49 @@ SELECT outbox.create_handler('as_owner', '{t.as_owner}', '@{[$receiver->url("/as
 SQL
 is(result('as_owner'), 'delivered', 'a handler of a superuser');
 is($node->sql("SELECT what FROM app.seen WHERE handler = 'as_owner'"), 'app', 'has its function run as the owner');
-$node->sql('ALTER FUNCTION app.as_owner OWNER TO postgres');
-is(result('as_owner'), 'dead: on_settle function app.as_owner(outbox.settlement) would run as a superuser', 'and not at all once that is a superuser');
-handler('promoted', "BEGIN INSERT INTO app.seen (handler, what) VALUES (s.handler, current_user); END", role => 'other');
+like($node->sql_error("SET ROLE other; SELECT outbox.create_handler('taken', '{t.taken}', '@{[$receiver->url('/taken')]}', on_settle => 'app.as_owner(outbox.settlement)')"),
+	qr/ERROR:  42501: on_settle function app\.as_owner\(outbox\.settlement\) belongs to role "app"/, 'nobody can have a function run that belongs to somebody else');
+$node->sql('GRANT app TO other');
+$node->sql("SET ROLE other; SELECT outbox.create_handler('taken', '{t.taken}', '@{[$receiver->url('/taken')]}', on_settle => 'app.as_owner(outbox.settlement)', max_attempts => 1)");
+is(result('taken'), 'delivered', 'but a member of the owner can');
+is($node->sql("SELECT what FROM app.seen WHERE handler = 'taken'"), 'app', 'as which it runs');
+$node->sql('REVOKE app FROM other; ALTER FUNCTION app.as_owner OWNER TO postgres');
+is(result('as_owner'), 'dead: on_settle function app.as_owner(outbox.settlement) would run as a superuser', 'not at all once that is a superuser');
+handler('promoted', "BEGIN INSERT INTO app.seen (handler, what) VALUES (s.handler, current_user); END", owner => 'other');
 $node->sql('ALTER ROLE other SUPERUSER');
-is(result('promoted'), 'delivered', 'a creator who has become a superuser');
-is($node->sql("SELECT what FROM app.seen WHERE handler = 'promoted'"), 'app', 'does not lend that');
+is(result('promoted'), 'dead: on_settle function app.promoted(outbox.settlement) would run as a superuser', 'nor when the owner has become one');
 $node->sql('ALTER ROLE other NOSUPERUSER; REVOKE USAGE ON SCHEMA app FROM other');
-is(result('promoted'), 'dead: permission denied for schema app', 'one who has lost USAGE of the schema');
-$node->sql('GRANT USAGE ON SCHEMA app TO other; REVOKE EXECUTE ON FUNCTION app.promoted FROM PUBLIC');
+is(result('promoted'), 'dead: permission denied for schema app', 'an owner who has lost USAGE of the schema');
+$node->sql('GRANT USAGE ON SCHEMA app TO other; REVOKE EXECUTE ON FUNCTION app.promoted FROM PUBLIC, other');
 is(result('promoted'), 'dead: permission denied for function promoted', 'one who has lost EXECUTE');
 $node->sql('DROP OWNED BY other; DROP ROLE other');
-is(result('promoted'), 'dead: role "other", which created the handler, does not exist', 'one who is gone');
+is(result('promoted'), 'dead: on_settle function app.promoted(outbox.settlement) does not exist', 'one who is gone, with the function');
+
+# Rows cannot lend rights: not even whoever can change every row of outbox becomes another role by it.
+$node->sql(<<'SQL');
+CREATE ROLE forger BYPASSRLS;
+GRANT pg_read_all_data, pg_write_all_data TO forger;
+GRANT USAGE ON SCHEMA app TO forger;
+GRANT ALL ON app.seen, app.seen_n_seq TO forger;
+GRANT EXECUTE ON FUNCTION outbox.create_handler TO forger;
+CREATE SCHEMA forger AUTHORIZATION forger;
+SQL
+$node->sql(<<"SQL");
+SET ROLE forger;
+CREATE FUNCTION forger.forged(s outbox.settlement) RETURNS void LANGUAGE sql AS \$\$ INSERT INTO app.seen (handler, what) VALUES (s.handler, current_user) \$\$;
+SELECT outbox.create_handler('forged', '{t.forged}', '@{[$receiver->url("/forged")]}', on_settle => 'forger.forged(outbox.settlement)', max_attempts => 1);
+SQL
+foreach my $victim (qw(app postgres))
+{
+	# The owner's session does it, so that the trigger that tells of it may be executed.
+	$node->sql("UPDATE outbox.handler SET creator = '$victim', creator_oid = '$victim'::regrole WHERE name = 'forged'");
+	is(result('forged'), 'delivered', "a row that names $victim as the creator");
+	is($node->sql("SELECT what FROM app.seen WHERE handler = 'forged' ORDER BY n DESC LIMIT 1"), 'forger', 'does not have the function run as that role');
+}
 
 # The creator is a role, not a name: one that is renamed stays it, and another that gets its name has no part in it.
 $node->sql('CREATE ROLE renamed; GRANT USAGE ON SCHEMA app TO renamed; GRANT ALL ON ALL TABLES IN SCHEMA app TO renamed; GRANT ALL ON ALL SEQUENCES IN SCHEMA app TO renamed; GRANT EXECUTE ON FUNCTION outbox.create_handler, outbox.alter_handler TO renamed');
-handler('named', "BEGIN INSERT INTO app.seen (handler, what) VALUES (s.handler, current_user); END", role => 'renamed');
+handler('named', "BEGIN INSERT INTO app.seen (handler, what) VALUES (s.handler, current_user); END", owner => 'renamed');
 $node->sql('ALTER ROLE renamed RENAME TO second; CREATE ROLE renamed; GRANT USAGE ON SCHEMA app TO renamed; GRANT EXECUTE ON FUNCTION outbox.alter_handler TO renamed');
 is($node->sql("SELECT finding || ' ' || severity FROM outbox.verify() WHERE handler = 'named'"), 'creator that was renamed info', 'outbox.verify() tells of a renamed creator');
 is(result('named'), 'delivered', 'a creator who was renamed');
@@ -170,8 +199,8 @@ like($node->sql_error("SET ROLE renamed; SELECT outbox.alter_handler('named', on
 $node->sql("SET ROLE second; SELECT outbox.alter_handler('named', on_settle => 'app.named(outbox.settlement)')");
 is($node->sql("SELECT creator FROM outbox.handlers WHERE name = 'named'"), 'second', 'a change of the handler brings the name up to date');
 $node->sql('DROP OWNED BY second; DROP ROLE second; CREATE ROLE second SUPERUSER');
-is(result('named'), 'dead: role "second", which created the handler, does not exist', 'nor one that has the name of a dropped one');
-is($node->sql("SELECT finding || ' ' || severity FROM outbox.verify() WHERE handler = 'named'"), 'creator that is no role error', 'which outbox.verify() tells');
+is(result('named'), 'dead: on_settle function app.named(outbox.settlement) does not exist', 'it goes with its owner, whoever has the name then');
+is($node->sql("SELECT finding || ' ' || severity FROM outbox.verify() WHERE handler = 'named'"), 'creator that is no role info', 'outbox.verify() tells of a creator who is gone');
 
 # A function by the same name in a schema that comes first is not the one.
 $node->sql(<<'SQL');

@@ -167,6 +167,8 @@ CREATE ROLE regress_outbox_other;
 GRANT EXECUTE ON FUNCTION outbox.create_handler, outbox.alter_handler, outbox.drop_handler, outbox.pause_handler TO regress_outbox_admin, regress_outbox_other;
 CREATE FUNCTION public.forbidden(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
 REVOKE EXECUTE ON FUNCTION public.forbidden FROM PUBLIC;
+-- A function runs as its owner, which these may act as.
+GRANT regress_outbox_settler TO regress_outbox_admin, regress_outbox_other;
 SET ROLE regress_outbox_admin;
 SELECT outbox.create_handler('mine', '{m}', 'https://example.com/', on_settle => 'public.settled(outbox.settlement)') IS NOT NULL AS created;
 SELECT pg_temp.try(o) FROM unnest(ARRAY['unix_socket => ''/a''', 'tls_ca_file => ''/a''', 'tls_certificate_file => ''/a''', 'tls_key_file => ''/a''', 'on_settle => ''public.forbidden(outbox.settlement)''']) o;

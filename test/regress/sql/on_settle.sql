@@ -12,6 +12,9 @@ GRANT EXECUTE ON FUNCTION outbox.create_handler, outbox.alter_handler TO regress
 CREATE SCHEMA functions;
 GRANT USAGE ON SCHEMA functions TO regress_outbox_maker;
 CREATE FUNCTION functions.good(s outbox.settlement) RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION functions.mine(s outbox.settlement) RETURNS int LANGUAGE sql AS 'SELECT 1';
+ALTER FUNCTION functions.mine OWNER TO regress_outbox_maker;
+ALTER FUNCTION functions.good OWNER TO regress_outbox_owner;
 CREATE FUNCTION functions.no_argument() RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE FUNCTION functions.other_argument(s jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
 CREATE FUNCTION functions.row_of_table(s outbox.delivery) RETURNS void LANGUAGE sql AS 'SELECT';
@@ -22,35 +25,39 @@ CREATE PROCEDURE functions.a_procedure(s outbox.settlement) LANGUAGE sql AS 'SEL
 CREATE FUNCTION functions.step(n int, s outbox.settlement) RETURNS int LANGUAGE sql AS 'SELECT 1';
 CREATE AGGREGATE functions.an_aggregate(outbox.settlement) (SFUNC = functions.step, STYPE = int);
 CREATE FUNCTION functions.not_mine(s outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
-REVOKE EXECUTE ON FUNCTION functions.not_mine FROM PUBLIC;
+CREATE FUNCTION functions.of_superuser(s outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
+ALTER FUNCTION functions.not_mine OWNER TO regress_outbox_owner;
 
 -- The type is what the function is told, in this order.
 SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
 FROM pg_attribute WHERE attrelid = 'outbox.settlement'::regclass AND attnum > 0;
 
--- A handler of an ordinary role: only the function's form and EXECUTE count.
+-- A handler of an ordinary role: the function's form counts, and that it belongs to that role.
 SET ROLE regress_outbox_maker;
 SELECT h, pg_temp.try(h) FROM unnest(ARRAY['functions.no_argument()', 'functions.other_argument(jsonb)', 'functions.row_of_table(outbox.delivery)',
 	'functions.two_arguments(outbox.settlement, int)', 'functions.a_set(outbox.settlement)', 'functions.any_row(record)',
-	'functions.a_procedure(outbox.settlement)', 'functions.an_aggregate(outbox.settlement)', 'functions.not_mine(outbox.settlement)', 'functions.nowhere(outbox.settlement)']) h;
-SELECT pg_temp.try('functions.good(outbox.settlement)');
+	'functions.a_procedure(outbox.settlement)', 'functions.an_aggregate(outbox.settlement)', 'functions.not_mine(outbox.settlement)', 'functions.of_superuser(outbox.settlement)', 'functions.nowhere(outbox.settlement)']) h;
+SELECT pg_temp.try('functions.mine(outbox.settlement)');
 SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.no_argument()'')');
 SELECT regress.error_of('SELECT outbox.create_handler(''pulled'', ''{t}'', on_settle => ''functions.good(outbox.settlement)'')');
 RESET ROLE;
 SELECT name, creator, on_settle FROM outbox.handlers;
--- A superuser who sets it for somebody else: the creator needs EXECUTE.
+-- A superuser chooses any, for somebody else or for its own handler, but for what would run as a superuser.
 SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.not_mine(outbox.settlement)'')');
-GRANT EXECUTE ON FUNCTION functions.not_mine TO regress_outbox_maker;
-SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.not_mine(outbox.settlement)'')');
+SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.of_superuser(outbox.settlement)'')');
 SELECT outbox.drop_handler('tried');
-
--- A superuser's own handler: the function runs as its owner, who must not be one.
-SELECT pg_temp.try('functions.good(outbox.settlement)');
-ALTER FUNCTION functions.good OWNER TO regress_outbox_owner;
+SELECT pg_temp.try('functions.of_superuser(outbox.settlement)');
 SELECT pg_temp.try('functions.good(outbox.settlement)');
 REVOKE EXECUTE ON FUNCTION functions.good FROM PUBLIC, regress_outbox_owner;
 SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.good(outbox.settlement)'')');
--- A creator that is gone.
+GRANT EXECUTE ON FUNCTION functions.good TO regress_outbox_owner;
+-- A member of the owner may choose it.
+SELECT outbox.drop_handler('tried');
+GRANT regress_outbox_owner TO regress_outbox_maker;
+SET ROLE regress_outbox_maker;
+SELECT pg_temp.try('functions.good(outbox.settlement)');
+RESET ROLE;
+-- A creator that is gone has no part in it.
 UPDATE outbox.handler SET creator = 'regress_outbox_nobody', creator_oid = 1 WHERE name = 'tried';
 SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.good(outbox.settlement)'')');
 
