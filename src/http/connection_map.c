@@ -130,17 +130,31 @@ outbox_connection_end(int fd)
 	shutdown(fd, SHUT_RDWR);
 }
 
+/* False where the kernel does not tell how much was acknowledged. */
+static bool
+ask_kernel(int fd, struct tcp_info *info)
+{
+	socklen_t	len = sizeof(*info);
+
+	return getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0 &&
+		len >= offsetof(struct tcp_info, tcpi_bytes_acked) + sizeof(info->tcpi_bytes_acked);
+}
+
 int64_t
 outbox_connection_acknowledged(int fd)
 {
 	struct tcp_info info;
-	socklen_t	len = sizeof(info);
 
-	/* Older kernels do not fill it all in. */
-	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
-		len < offsetof(struct tcp_info, tcpi_bytes_acked) + sizeof(info.tcpi_bytes_acked))
-		return -1;
-	return (int64_t) info.tcpi_bytes_acked;
+	return ask_kernel(fd, &info) ? (int64_t) info.tcpi_bytes_acked : -1;
+}
+
+bool
+outbox_connection_is_unheard(int fd, int64_t acknowledged)
+{
+	struct tcp_info info;
+
+	return acknowledged >= 0 && ask_kernel(fd, &info) &&
+		(int64_t) info.tcpi_bytes_acked == acknowledged && info.tcpi_retransmits > 0;
 }
 
 void

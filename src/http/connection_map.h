@@ -49,6 +49,9 @@ extern void outbox_connection_end(int fd);
  */
 extern int64_t outbox_connection_acknowledged(int fd);
 
+/* Has its kernel acknowledged nothing since it had acknowledged so many, though ours sent again? */
+extern bool outbox_connection_is_unheard(int fd, int64_t acknowledged);
+
 /* Forget everything, at shutdown. */
 extern void outbox_connection_reset(void);
 

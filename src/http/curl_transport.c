@@ -65,7 +65,13 @@ typedef struct CurlTarget
 	CurlTransfer *idle;
 	int			nidle;
 	int			nout;
+	int			generation;		/* of its connections of HTTP/2 */
+	int64_t		generation_since;	/* 0: none was opened yet */
+	CurlTransfer *pioneer;		/* opens the first of the next generation, NULL: none does */
 } CurlTarget;
+
+/* So many generations there are, of which one follows the other. */
+#define GENERATIONS 4
 
 static OutboxEngine engine;
 static OutboxDeadlines deadlines;
@@ -78,10 +84,24 @@ static OutboxLink out = OUTBOX_LIST(out);
 static void
 free_transfer(CurlTransfer *transfer)
 {
+	if (transfer->target->pioneer == transfer)
+		transfer->target->pioneer = NULL;
 	outbox_job_free(&transfer->job);
 	outbox_http1_free(&transfer->block);
 	free(transfer->nodes);
 	free(transfer);
+}
+
+/*
+ * A connection of HTTP/2 that is busy all the time would live for ever, and
+ * one that is dead would be used until it is found to be.  So there are
+ * generations of them: what is sent from now on uses none of those before.
+ */
+static void
+begin_generation(CurlTarget *target, int64_t now)
+{
+	target->generation = (target->generation + 1) % GENERATIONS;
+	target->generation_since = now;
 }
 
 /* Take a transfer from libcurl and make it idle. */
@@ -92,6 +112,12 @@ retire(CurlTransfer *transfer)
 	int			kept = transfer->job.target->max_connections;
 
 	outbox_job_stop(&transfer->job);
+	if (target->pioneer == transfer)
+	{
+		target->pioneer = NULL;
+		if (transfer->job.connected)
+			begin_generation(target, outbox_clock_us());
+	}
 	outbox_deadline_clear(&deadlines, &transfer->deadline);
 	outbox_list_remove(&transfer->out);
 	target->nout--;
@@ -106,6 +132,35 @@ retire(CurlTransfer *transfer)
 	target->nidle++;
 }
 
+/*
+ * Was a request ended by its connection, which it shared with others, and not
+ * by an answer of its own?  One of them may have made the receiver end it, and
+ * nobody can tell which.  So each goes out once more by itself: whichever it
+ * was ends nothing but its own connection then, and the others are answered.
+ */
+static bool
+lost_its_connection(const CurlTransfer *transfer, HttpFailure failure, CURLcode result)
+{
+	const OutboxJob *job = &transfer->job;
+
+	if (failure == HTTP_ANSWERED || job->alone || !outbox_job_is_shared(job) || transfer->answer.fault != NULL)
+		return false;
+	switch (result)
+	{
+		case CURLE_HTTP2:
+		case CURLE_HTTP2_STREAM:
+			return !outbox_job_was_reset(job);
+		case CURLE_SEND_ERROR:
+		case CURLE_RECV_ERROR:
+		case CURLE_GOT_NOTHING:
+		case CURLE_PARTIAL_FILE:
+		case CURLE_ABORTED_BY_CALLBACK:
+			return true;
+		default:
+			return false;
+	}
+}
+
 static void
 transfer_done(OutboxJob *job, CURLcode result)
 {
@@ -113,15 +168,19 @@ transfer_done(OutboxJob *job, CURLcode result)
 	HttpExchange *exchange = transfer->exchange;
 	const char *message;
 	HttpFailure failure = outbox_answer_judge(&transfer->answer, result, &message);
-	long		connects = 1;
 
+	if (lost_its_connection(transfer, failure, result) && outbox_job_again_alone(job))
+	{
+		outbox_exchange_clear_answer(exchange);
+		outbox_answer_expect(&transfer->answer, job, exchange);
+		return;
+	}
 	if (exchange->status < 200)
 		exchange->status = 0;
 	if (job->connected)
 		transfer->target->state.reached = true;
 	exchange->resent = job->resent;
-	if (curl_easy_getinfo(job->easy, CURLINFO_NUM_CONNECTS, &connects) == CURLE_OK)
-		exchange->reused = job->connected && connects == 0;
+	exchange->reused = job->connected && job->reused;
 	outbox_exchange_finish(exchange, failure, message);
 	retire(transfer);
 }
@@ -283,6 +342,25 @@ set_body(CurlTransfer *transfer, const HttpExchange *exchange)
 		curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->body != NULL ? exchange->body : "") == CURLE_OK;
 }
 
+/* Which connections of HTTP/2 a request may use.  False: libcurl refuses to be told. */
+static bool
+choose_generation(CurlTransfer *transfer, int64_t now)
+{
+	CurlTarget *target = transfer->target;
+
+	if (transfer->job.target->http_version != 20)
+		return true;
+	if (target->generation_since == 0)
+		target->generation_since = now;
+	else if (now - target->generation_since >= outbox_engine_lifetime_us() && target->pioneer == NULL)
+	{
+		/* One goes ahead; if all did, each would open a connection. */
+		target->pioneer = transfer;
+		return outbox_job_use_generation(&transfer->job, (target->generation + 1) % GENERATIONS);
+	}
+	return outbox_job_use_generation(&transfer->job, target->generation);
+}
+
 /*
  * An idle transfer of this target with everything set, or NULL.  problem, of
  * HTTP_ERROR_LEN bytes: what is wrong with the target, or empty.
@@ -306,7 +384,7 @@ ready_transfer(CurlTarget *target, HttpExchange *exchange, char *problem)
 	fresh = transfer->job.easy == NULL;
 	if (!outbox_job_prepare(&transfer->job, exchange->target))
 		snprintf(problem, HTTP_ERROR_LEN, "%s", transfer->job.error);
-	else if ((!fresh || set_callbacks(transfer) == CURLE_OK) &&
+	else if ((!fresh || set_callbacks(transfer) == CURLE_OK) && choose_generation(transfer, exchange->sent_us) &&
 			 set_lines(transfer, exchange) && set_body(transfer, exchange))
 		return transfer;
 	free_transfer(transfer);
@@ -388,6 +466,19 @@ curl_submit(HttpExchange *exchange)
 	return true;
 }
 
+/* The kept connection of a transfer may be dead, and so may others: those that follow use none of them. */
+static void
+distrust(CurlTransfer *transfer)
+{
+	OutboxJob  *job = &transfer->job;
+
+	if (!job->reused)
+		return;
+	outbox_sockets_distrust(job->target);
+	if (job->generation == transfer->target->generation)
+		begin_generation(transfer->target, outbox_clock_us());
+}
+
 static void
 time_out(CurlTransfer *transfer)
 {
@@ -401,8 +492,20 @@ time_out(CurlTransfer *transfer)
 		snprintf(message, sizeof(message), "no complete answer within %ld ms",
 				 exchange->target->timeout_ms);
 	exchange->resent = transfer->job.resent;
+	exchange->reused = transfer->job.connected && transfer->job.reused;
+	distrust(transfer);
 	outbox_exchange_finish(exchange, HTTP_FAILED_TIMEOUT, message);
 	retire(transfer);
+}
+
+/* A kept connection that nobody acknowledges is dead: go on over a new one.  False: it is not, or there is none. */
+static bool
+leave_dead(CurlTransfer *transfer)
+{
+	if (transfer->answer.begun || !outbox_job_is_unheard(&transfer->job))
+		return false;
+	distrust(transfer);
+	return outbox_job_again(&transfer->job);
 }
 
 void
@@ -418,7 +521,10 @@ outbox_curl_judge_timeouts(int64_t now)
 
 		/* Connected in time: from here on the whole exchange is timed. */
 		if (transfer->job.connected && total > now)
+		{
+			(void) leave_dead(transfer);
 			outbox_deadline_set(&deadlines, first, total);
+		}
 		else
 			time_out(transfer);
 	}

@@ -237,6 +237,8 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 		job->fd = new_socket(job, name, local_port);
 	else if (!is_fit(job, name))
 		job->afresh = true;
+	if (job->target->http_version == 20 && outbox_tls_agreed_on_http2(job->easy))
+		outbox_job_set_shared(job);
 	job->acknowledged = job->reused && job->fd >= 0 ? outbox_connection_acknowledged(job->fd) : -1;
 	job->opened = false;
 	if (job->fd >= 0 && !job->afresh)
@@ -373,6 +375,31 @@ set_target(CURL *easy, OutboxJob *job, const HttpTarget *target)
 	return result;
 }
 
+/*
+ * libcurl keeps connections apart whose options of TLS differ.  These three
+ * mean nothing to connections of TLS 1.2 and later with OpenSSL, so they can
+ * tell generations apart: there are as many as the first two allow, and a
+ * connection has ended long before its number comes again.  The third is for
+ * those that nobody shares.
+ */
+#define GENERATION_LOW CURLSSLOPT_ALLOW_BEAST
+#define GENERATION_HIGH CURLSSLOPT_REVOKE_BEST_EFFORT
+#define NOBODY_ELSE CURLSSLOPT_NO_REVOKE
+
+static bool
+set_apart(OutboxJob *job)
+{
+	long		options = 0;
+
+	if (job->generation & 1)
+		options |= GENERATION_LOW;
+	if (job->generation & 2)
+		options |= GENERATION_HIGH;
+	if (job->alone)
+		options |= NOBODY_ELSE;
+	return curl_easy_setopt(job->easy, CURLOPT_SSL_OPTIONS, options) == CURLE_OK;
+}
+
 bool
 outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 {
@@ -403,6 +430,8 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 		job->settings = outbox_engine_settings() - 1;
 		job->fresh_only = false;
 		job->forbids_reuse = false;
+		job->alone = false;
+		job->generation = 0;
 		result = set_rules(easy, job);
 		if (result == CURLE_OK)
 			result = set_target(easy, job, target);
@@ -421,6 +450,12 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	{
 		SET(CURLOPT_FORBID_REUSE, 0L);
 		job->forbids_reuse = false;
+	}
+	if (job->alone)
+	{
+		job->alone = false;
+		if (result == CURLE_OK && !set_apart(job))
+			result = CURLE_FAILED_INIT;
 	}
 	if (result == CURLE_OK)
 		return true;
@@ -509,7 +544,10 @@ outbox_job_finished(OutboxJob *job, CURLcode result)
 	outbox_trials_end(&job->trials, result == CURLE_OK);
 	outbox_connection_set_user(job->fd, NULL);
 	if (was_lost(job, result))
+	{
 		job->afresh = job->resent = true;
+		outbox_sockets_distrust(job->target);
+	}
 	if (job->afresh && start_afresh(job))
 		return;
 
@@ -552,10 +590,52 @@ outbox_job_is_shared(const OutboxJob *job)
 	return job->shared || outbox_connection_is_shared(job->fd);
 }
 
+/* libcurl has one code for a stream that was reset and for one that lost its connection; its texts differ. */
+bool
+outbox_job_was_reset(const OutboxJob *job)
+{
+	return strstr(job->error, "(err ") != NULL || strstr(job->error, "reset by") != NULL;
+}
+
 bool
 outbox_job_was_closed_cleanly(const OutboxJob *job)
 {
-	return strstr(job->error, "(err 0)") != NULL;
+	return strstr(job->error, "(err 0)") != NULL || strstr(job->error, "(error 0x0 ") != NULL;
+}
+
+bool
+outbox_job_use_generation(OutboxJob *job, int generation)
+{
+	if (job->generation == generation)
+		return true;
+	job->generation = generation;
+	return set_apart(job);
+}
+
+bool
+outbox_job_is_unheard(const OutboxJob *job)
+{
+	return job->reused && !job->resent && job->fd >= 0 &&
+		outbox_connection_is_unheard(job->fd, job->acknowledged);
+}
+
+bool
+outbox_job_again(OutboxJob *job)
+{
+	outbox_connection_set_user(job->fd, NULL);
+	job->resent = true;
+	return start_afresh(job);
+}
+
+bool
+outbox_job_again_alone(OutboxJob *job)
+{
+	job->alone = true;
+	job->resent = true;
+	if (!set_apart(job))
+		return false;
+	outbox_job_forbid_reuse(job);
+	return start_afresh(job);
 }
 
 bool

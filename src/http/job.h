@@ -49,6 +49,8 @@ typedef struct OutboxJob
 	bool		fresh_only;		/* libcurl was told to use no kept connection */
 	bool		forbids_reuse;	/* libcurl was told not to keep its connection */
 	bool		shared;			/* its connection carries others beside it */
+	bool		alone;			/* it is to share its connection with nobody */
+	int			generation;		/* of connections that may be shared: see outbox_job_use_generation() */
 	bool		blocked;		/* the filter refused an address */
 	int			shortage;		/* why this machine refused a socket, an errno; 0: it did not */
 	OutboxTrials trials;		/* what it is being connected to */
@@ -91,8 +93,27 @@ extern void outbox_job_forbid_reuse(OutboxJob *job);
 extern void outbox_job_set_shared(OutboxJob *job);
 extern bool outbox_job_is_shared(const OutboxJob *job);
 
-/* Did the receiver end its stream of HTTP/2 without an error? */
+/* Did the receiver end its stream of HTTP/2, by itself; and that without an error? */
+extern bool outbox_job_was_reset(const OutboxJob *job);
 extern bool outbox_job_was_closed_cleanly(const OutboxJob *job);
+
+/* Does nobody acknowledge the request, which went out on a kept connection? */
+extern bool outbox_job_is_unheard(const OutboxJob *job);
+
+/* Stop a job whose kept connection is dead and start it over a new one.  False: there is no room for that. */
+extern bool outbox_job_again(OutboxJob *job);
+
+/*
+ * Start a job that has finished once more, over a new connection that it
+ * shares with nobody.  False: there is no room for one.
+ */
+extern bool outbox_job_again_alone(OutboxJob *job);
+
+/*
+ * Share connections with jobs that use the same generation only.  libcurl
+ * cannot be told to let one go that is busy, but not to use it for these.
+ */
+extern bool outbox_job_use_generation(OutboxJob *job, int generation);
 
 /*
  * What has come on a kept connection is no answer to the request: it left

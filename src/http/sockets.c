@@ -324,3 +324,11 @@ outbox_sockets_forget(const HttpTarget *target, bool end)
 	}
 	return idle;
 }
+
+void
+outbox_sockets_distrust(const HttpTarget *target)
+{
+	for (int fd = 0; fd < nsockets; fd++)
+		if (sockets[fd].open && sockets[fd].target == target && !outbox_poller_wanted(fd) && outbox_socket_is_ours(fd))
+			shutdown(fd, SHUT_RDWR);
+}

@@ -66,4 +66,7 @@ extern bool outbox_socket_is_adopted(int fd);
  */
 extern int	outbox_sockets_forget(const HttpTarget *target, bool end);
 
+/* Shut a target's connections down that nobody waits for: one of them was found dead, and so may they be. */
+extern void outbox_sockets_distrust(const HttpTarget *target);
+
 #endif							/* OUTBOX_HTTP_SOCKETS_H */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "http/clock.h"
 
@@ -118,21 +119,48 @@ outbox_tls_guard(CURL *easy)
 	return curl_easy_setopt(easy, CURLOPT_SSL_CTX_FUNCTION, set_up_context);
 }
 
-bool
-outbox_tls_holds_bytes(CURL *easy)
+/* The connection that a handle has, NULL for none or another library's. */
+static SSL *
+connection_of(CURL *easy)
 {
 	struct curl_tlssessioninfo *session = NULL;
 
-	return guard_index >= 0 &&
-		curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) == CURLE_OK && session != NULL &&
-		session->backend == CURLSSLBACKEND_OPENSSL && session->internals != NULL &&
-		SSL_has_pending(session->internals) == 1;
+	if (guard_index < 0 || curl_easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK ||
+		session == NULL || session->backend != CURLSSLBACKEND_OPENSSL)
+		return NULL;
+	return session->internals;
+}
+
+bool
+outbox_tls_holds_bytes(CURL *easy)
+{
+	SSL		   *ssl = connection_of(easy);
+
+	return ssl != NULL && SSL_has_pending(ssl) == 1;
+}
+
+bool
+outbox_tls_agreed_on_http2(CURL *easy)
+{
+	SSL		   *ssl = connection_of(easy);
+	const unsigned char *protocol = NULL;
+	unsigned	len = 0;
+
+	if (ssl != NULL)
+		SSL_get0_alpn_selected(ssl, &protocol, &len);
+	return len == 2 && memcmp(protocol, "h2", 2) == 0;
 }
 
 #else
 
 bool
 outbox_tls_holds_bytes(CURL *easy)
+{
+	return false;
+}
+
+bool
+outbox_tls_agreed_on_http2(CURL *easy)
 {
 	return false;
 }

@@ -29,4 +29,7 @@ extern CURLcode outbox_tls_guard(CURL *easy);
  */
 extern bool outbox_tls_holds_bytes(CURL *easy);
 
+/* Was HTTP/2 agreed on for the connection that a handle has?  False where that cannot be known. */
+extern bool outbox_tls_agreed_on_http2(CURL *easy);
+
 #endif							/* OUTBOX_HTTP_TLS_GUARD_H */

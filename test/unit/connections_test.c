@@ -468,8 +468,7 @@ main(void)
 
 		start_transport(names[i], &options);
 		check_strays();
-		if (is_fast())
-			check_silent_death();
+		check_silent_death();
 		check_second_opening();
 		check_local_causes();
 		check_many_addresses();

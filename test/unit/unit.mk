@@ -16,8 +16,8 @@ test/unit/order_model_test: UNIT_LIBS = -Wl,--defsym=ExceptionalCondition=unit_a
 test/unit/http1_parser_test: test/unit/http1_corpus.h test/unit/http1_record.h test/unit/turkish.h src/http/fast/http1_parser.o
 
 # The transports are tested whole, with threads for the receiver.
-WHOLE_HTTP = $(addprefix test/unit/,transport_harness.h transport_storm.h hostile_server.h tls_wire.h encoded_answers.h turkish.h) $(filter-out src/http/module.o,$(HTTP_OBJS))
-HTTP_TESTS = $(addprefix test/unit/,transport_test connections_test transport_tls_test http1_corpus_test wire_test)
+WHOLE_HTTP = $(addprefix test/unit/,transport_harness.h transport_storm.h hostile_server.h tls_wire.h http2_server.h encoded_answers.h turkish.h) $(filter-out src/http/module.o,$(HTTP_OBJS))
+HTTP_TESTS = $(addprefix test/unit/,transport_test connections_test transport_tls_test http1_corpus_test wire_test http2_test)
 $(HTTP_TESTS): $(WHOLE_HTTP)
 $(HTTP_TESTS): UNIT_LIBS = $(CURL_FLAGS) $(HTTP_EXTRA_LIBS) -lssl -lcrypto -lpthread -ldl
 test/unit/http1_corpus_test: test/unit/http1_corpus.h
