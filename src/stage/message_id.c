@@ -11,10 +11,12 @@
 #include "access/itup.h"
 #include "access/nbtree.h"
 #include "access/table.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -29,7 +31,7 @@
 #define FRACTION_UNITS (1 << FRACTION_BITS)
 #define MAX_TIMESTAMP ((UINT64CONST(1) << 60) - 1)
 
-/* An id further ahead of the clock than this was not made here. */
+/* An id further ahead of the clock than this needs something else that says that it was made here. */
 #define TRUSTED_LEAD_US (INT64CONST(86400) * 1000000)
 
 /* pg_strong_random costs a system call; one call serves so many ids. */
@@ -160,70 +162,106 @@ outbox_message_id_lead(void)
 		(int64) (timestamp_of_clock(GetCurrentTimestamp()) >> FRACTION_BITS);
 }
 
-/*
- * The highest id in the primary key that is at most below, or any if below
- * is NULL, whoever wrote it and whether or not it committed: only the index
- * is read.  Ids that are no uuid v7 are passed over if below is given.
- */
+/* Was the message of the entry that the scan is on staged at the time that its id says, give or take? */
 static bool
-highest_id(Relation heap, Relation index, const pg_uuid_t *below, pg_uuid_t *id)
+agrees_with_staged_at(IndexScanDesc scan, TupleTableSlot *slot, uint64 timestamp)
 {
-	IndexScanDesc scan;
-	ScanKeyData key;
-	bool		found = false;
+	AttrNumber	attnum = get_attnum(RelationGetRelid(scan->heapRelation), "staged_at");
+	TimestampTz staged_at;
+	bool		isnull;
 
-	if (below)
-		ScanKeyInit(&key, 1, BTLessStrategyNumber, F_UUID_LT, UUIDPGetDatum(below));
+	if (attnum == InvalidAttrNumber || !index_fetch_heap(scan, slot))
+		return false;
+	staged_at = DatumGetTimestampTz(slot_getattr(slot, attnum, &isnull));
+	return !isnull && !TIMESTAMP_NOT_FINITE(staged_at) &&
+		timestamp >= timestamp_of_clock(staged_at - TRUSTED_LEAD_US) &&
+		timestamp <= timestamp_of_clock(staged_at + TRUSTED_LEAD_US);
+}
 
-	/* SnapshotAny also keeps serializable transactions from locking the end of the index. */
-	scan = outbox_index_beginscan(heap, index, SnapshotAny, below ? 1 : 0);
-	scan->xs_want_itup = true;
-	scan->ignore_killed_tuples = false;
-	index_rescan(scan, below ? &key : NULL, below ? 1 : 0, NULL, 0);
-	while (!found && index_getnext_tid(scan, BackwardScanDirection) != NULL)
-	{
-		bool		isnull;
-		Datum		datum = index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull);
-
-		CHECK_FOR_INTERRUPTS();
-		*id = *DatumGetUUIDP(datum);
-		found = below == NULL || is_version_7(id);
-	}
-	index_endscan(scan);
-	return found;
+static void
+report_stranger(const pg_uuid_t *id)
+{
+	ereport(WARNING,
+			(errmsg("message id %s was not made by outbox and is ignored",
+					DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)))),
+			 is_version_7(id) ?
+			 errdetail("Its time is more than a day ahead of the clock and of its staged_at, and no other id is near it.") :
+			 errdetail("It is not a uuid v7."),
+			 errhint("Stage messages with outbox.stage() rather than inserting them.")));
 }
 
 /*
- * The timestamp to start above.  Somebody may have inserted a uuid by hand
- * that is not a v7 or lies years ahead; following it would put every later
- * message there, so it is reported and ignored.
+ * The highest timestamp in the primary key, whoever wrote it and whether or
+ * not it committed; 0 if there is none.  All that were made here count, also
+ * where the clock has fallen far behind them: ids must never go down.
+ *
+ * But somebody may have inserted a uuid by hand that is not a v7 or lies
+ * years ahead, and following it would put every later message there.  So one
+ * that is more than a day ahead of the clock has to have something that says
+ * that it was made here: it agrees with its message's time of staging, as
+ * every id does but those made while the clock was behind; or it follows
+ * closely upon another one, as those do.  Others are ignored, and the first
+ * of them is reported.
  */
+static uint64
+scan_backward(IndexScanDesc scan, TupleTableSlot *slot)
+{
+	const uint64 day = timestamp_of_clock(TRUSTED_LEAD_US) - timestamp_of_clock(0);
+	uint64		trusted = timestamp_of_clock(GetCurrentTimestamp() + TRUSTED_LEAD_US);
+	uint64		candidate = 0;
+	bool		reported = false;
+	pg_uuid_t	id;
+
+	while (index_getnext_tid(scan, BackwardScanDirection) != NULL)
+	{
+		bool		isnull;
+		pg_uuid_t	lower = *DatumGetUUIDP(index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull));
+		uint64		timestamp = timestamp_of_id(&lower);
+		const pg_uuid_t *report;
+
+		CHECK_FOR_INTERRUPTS();
+		if (is_version_7(&lower))
+		{
+			if (candidate != 0 && candidate - timestamp <= day)
+				return candidate;
+			report = candidate != 0 ? &id : NULL;
+		}
+		else
+			report = &lower;
+		if (report != NULL && !reported)
+		{
+			report_stranger(report);
+			reported = true;
+		}
+		if (report == &lower)
+			continue;
+		if (timestamp <= trusted || agrees_with_staged_at(scan, slot, timestamp))
+			return timestamp;
+		candidate = timestamp;
+		id = lower;
+	}
+	if (candidate != 0 && !reported)
+		report_stranger(&id);
+	return 0;
+}
+
 static uint64
 highest_timestamp(void)
 {
 	Relation	heap = outbox_table_open("message", AccessShareLock);
 	Relation	index = outbox_index_open(heap, "message_pkey", AccessShareLock);
-	pg_uuid_t	id;
-	pg_uuid_t	trusted;
-	uint64		result = 0;
+	TupleTableSlot *slot = table_slot_create(heap, NULL);
+	IndexScanDesc scan;
+	uint64		result;
 
-	outbox_message_id_floor(GetCurrentTimestamp() + TRUSTED_LEAD_US, &trusted);
-
-	if (highest_id(heap, index, NULL, &id))
-	{
-		if (is_version_7(&id) && memcmp(id.data, trusted.data, UUID_LEN) < 0)
-			result = timestamp_of_id(&id);
-		else
-		{
-			ereport(WARNING,
-					(errmsg("message id %s was not made by this server and is ignored",
-							DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&id)))),
-					 errdetail("It is not a uuid v7, or lies more than a day ahead of the clock."),
-					 errhint("Stage messages with outbox.stage() rather than inserting them, and check the clock.")));
-			if (highest_id(heap, index, &trusted, &id))
-				result = timestamp_of_id(&id);
-		}
-	}
+	/* SnapshotAny also keeps serializable transactions from locking the end of the index. */
+	scan = outbox_index_beginscan(heap, index, SnapshotAny, 0);
+	scan->xs_want_itup = true;
+	scan->ignore_killed_tuples = false;
+	index_rescan(scan, NULL, 0, NULL, 0);
+	result = scan_backward(scan, slot);
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
 	index_close(index, AccessShareLock);
 	table_close(heap, AccessShareLock);
 	return result;
