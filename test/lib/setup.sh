@@ -81,7 +81,7 @@ debian_install_for_build()
 {
 	command -v apt-get > /dev/null || return 0
 	debian_refresh_lists
-	debian_install build-essential pkg-config libcurl4-openssl-dev libssl-dev
+	debian_install build-essential pkg-config libcurl4-openssl-dev libssl-dev zlib1g-dev
 	if [ -z "${PG_CONFIG:-}" ]; then
 		local major
 		major=$(debian_pg_major)
