@@ -127,8 +127,10 @@ COMMENT ON FUNCTION outbox._formats() IS 'Internal: the formats that the library
 -- shown: what the view shows instead of the value.
 CREATE FUNCTION outbox._options(OUT name text, OUT type text, OUT initial text, OUT low text, OUT high text, OUT choices text[],
 	OUT checker text, OUT scope text[], OUT secret text, OUT shown text, OUT help text) RETURNS SETOF record
-LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_temp AS $$
-	VALUES
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	-- Not in SQL, which would plan all of this anew at each call.
+	RETURN QUERY VALUES
 	('timeout', 'interval', '30 s', '1 ms', '1 hour', NULL::text[], NULL, '{push}'::text[], NULL, NULL, 'of a request'),
 	('connect_timeout', 'interval', '5 s', '1 ms', '1 hour', NULL, NULL, '{push}', NULL, NULL, 'of its connection'),
 	('concurrency', 'int', '10', '1', '1000', NULL, NULL, '{push}', NULL, NULL, 'requests at once'),
@@ -164,8 +166,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_te
 	('ordered', 'boolean', 'false', NULL, NULL, NULL, NULL, '{creation}', NULL, NULL, 'messages of one key are tried one at a time in stage order'),
 	('on_dead', 'text', 'skip', NULL, NULL, '{skip,block}', NULL, '{}', NULL, NULL, 'whether a dead one holds up its key'),
 	('on_settle', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{push}', NULL, NULL,
-		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again')
-$$;
+		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again');
+END $$;
 COMMENT ON FUNCTION outbox._options() IS 'Internal: every option of a handler';
 
 CREATE SEQUENCE outbox.handler_id AS int;

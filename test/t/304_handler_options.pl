@@ -12,6 +12,13 @@ use Test::More;
 my $node = OutboxCluster->create('options', preload => 0);
 my $json = JSON::PP->new->utf8(0)->canonical->allow_nonref;
 
+# What a statement says beside its result.
+sub warning
+{
+	my (undef, undef, $error) = $node->psql('postgres', shift);
+	return $error;
+}
+
 sub rows
 {
 	my $query = shift;
@@ -159,12 +166,19 @@ is($node->sql(q{SELECT string_agg(handler || ': ' || severity || ': ' || hint, '
 $node->sql(q{SELECT outbox.alter_handler('plain', url => 'https://example.com/'), outbox.alter_handler('timeout', concurrency => 5)});
 is($node->sql(q{SELECT count(*) FROM outbox.verify() WHERE finding ~ 'options'}), 0, 'and not when they are put right');
 
-# --- credentials without TLS
-sub warning
+# --- what a producer cannot say of the request, the handler can
+foreach my $name (qw(x-http-method-override X-Forwarded-For forwarded X-Original-URL x-real-ip via origin accept))
 {
-	my (undef, undef, $error) = $node->psql('postgres', shift);
-	return $error;
+	is($node->sql("SELECT detail FROM outbox.try_stage('t', headers => jsonb_build_object('$name', '1'))"),
+		"header \"$name\" cannot be set by a message", "$name: not by a message");
+	$node->sql("SELECT outbox.alter_handler('plain', headers => jsonb_build_object('$name', '1'))");
 }
+foreach my $call ("SELECT outbox.stage('t', headers => '{\"Accept-Encoding\": \"gzip\"}')", "SELECT outbox.alter_handler('plain', headers => '{\"accept-encoding\": \"gzip\"}')")
+{
+	like(warning($call), qr/header "accept-encoding" is reserved/i, 'accept-encoding: by nobody');
+}
+
+# --- credentials without TLS
 my $clear = qr/^.*WARNING:  authorization of handler "clear" is sent unencrypted\s+HINT:  Use a URL that begins with https:\/\//s;
 like(warning(q{SELECT outbox.create_handler('clear', '{t}', 'http://example.com/', "authorization" => 'Bearer x')}), $clear, 'a warning at creation');
 is(warning(q{SELECT outbox.alter_handler('clear', concurrency => 5)}), '', 'not when something else is changed');
