@@ -1871,6 +1871,38 @@ Every argument narrows the choice and at least one of the first five is needed: 
 reason: kept as the deliveries'' error. max_rows: at most so many, oldest first. dry_run: change nothing, only count.
 Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter.';
 
+-- What was staged while the clock was ahead is due when it says so: at once.
+-- Up to a thousand, from the id given on; returns the last of
+-- them, NULL if there was none.  Waits for nobody who has locked a row.
+CREATE FUNCTION outbox._bring_forward(after uuid) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	clock timestamptz := clock_timestamp();
+	reached text;
+BEGIN
+	WITH ahead AS MATERIALIZED (
+		SELECT d.message_id, d.handler_id, d.due_at
+		FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id
+		WHERE m.id >= greatest(after, outbox._id_floor(clock)) AND m.staged_at > clock
+			AND d.state = 0 AND d.due_at = m.staged_at
+		ORDER BY m.id
+		LIMIT 1000
+		FOR UPDATE OF d SKIP LOCKED
+	), moved AS (
+		UPDATE outbox.delivery d
+		SET due_at = clock
+		FROM ahead a
+		WHERE d.message_id = a.message_id AND d.handler_id = a.handler_id AND d.state = 0
+		RETURNING d.handler_id, a.due_at AS due_before, d.due_at, d.message_id
+	)
+	SELECT max(rung.message_id::text) INTO reached
+	FROM (
+		SELECT outbox._ring(v.handler_id, 1, v.due_before, v.message_id), outbox._ring(v.handler_id, 0, v.due_at, v.message_id), v.message_id
+		FROM moved v OFFSET 0) AS rung;
+	RETURN reached::uuid;
+END $$;
+COMMENT ON FUNCTION outbox._bring_forward(uuid) IS 'Internal: make due what was staged while the clock was ahead; the last of them, NULL if there was none';
+
 CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE

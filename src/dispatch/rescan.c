@@ -19,22 +19,19 @@
 
 #include "common/session.h"
 #include "consume/pull_sweep.h"
+#include "dispatch/ahead.h"
 #include "dispatch/fetch.h"
 #include "dispatch/reading.h"
 #include "dispatch/rescan.h"
 #include "guc.h"
-#include "stage/message_id.h"
 #include "table/relation.h"
 
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US (1 * USECS_PER_SEC)
 
-/* Ids that are further ahead of the clock than this are reported. */
-#define MAX_ID_LEAD_MS (60 * 1000)
-
 static TimestampTz last_scan = 0;	/* 0: there was none, or another one is asked for */
 static TimestampTz not_before = DT_NOBEGIN; /* a lock was in the way */
-static bool incomplete = false; /* orphans were left for the next one */
+static bool incomplete = false; /* something was left for the next one */
 
 /*
  * Whoever asks has committed changes that the doorbell did not tell of, one
@@ -96,20 +93,6 @@ cancel_orphans(int32 handler_id)
 	SPI_finish();
 }
 
-/* Ids follow the clock; one that jumped ahead and came back leaves them ahead of it, which is worth knowing. */
-static void
-check_id_clock(void)
-{
-	static bool warned = false;
-	int64		lead = outbox_message_id_lead();
-
-	if (lead > MAX_ID_LEAD_MS && !warned)
-		ereport(WARNING,
-				(errmsg("outbox message ids are %lld seconds ahead of the clock", (long long) (lead / 1000)),
-				 errdetail("The clock was ahead and has been set back. Ids keep increasing, but their times are wrong until the clock has caught up.")));
-	warned = lead > MAX_ID_LEAD_MS;
-}
-
 static void
 scan_handlers(TimestampTz now)
 {
@@ -117,7 +100,6 @@ scan_handlers(TimestampTz now)
 	ListCell   *lc;
 	int32		handler_id = INT_MIN;
 
-	check_id_clock();
 	if (!outbox_fetch_begin())
 	{
 		not_before = now + LOCKED_RETRY_US;
@@ -135,7 +117,7 @@ scan_handlers(TimestampTz now)
 	}
 	outbox_fetch_end();
 
-	incomplete = false;
+	incomplete = outbox_ahead_look();
 	if (unknown != NIL &&
 		(!outbox_lock_if_free("handler", AccessShareLock) || !outbox_lock_if_free("delivery", RowExclusiveLock)))
 	{
