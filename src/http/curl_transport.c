@@ -220,20 +220,20 @@ set_callbacks(CurlTransfer *transfer)
 	return result == CURLE_OK ? outbox_answer_listen(&transfer->answer, transfer->job.easy) : result;
 }
 
-/* Room for n nodes.  False: out of memory. */
-static bool
+/* Room for n nodes. */
+static CURLcode
 reserve_nodes(CurlTransfer *transfer, int n)
 {
 	struct curl_slist *more;
 
 	if (n <= transfer->room)
-		return true;
+		return CURLE_OK;
 	more = realloc(transfer->nodes, n * sizeof(struct curl_slist));
 	if (more == NULL)
-		return false;
+		return CURLE_OUT_OF_MEMORY;
 	transfer->nodes = more;
 	transfer->room = n;
-	return curl_easy_setopt(transfer->job.easy, CURLOPT_HTTPHEADER, more) == CURLE_OK;
+	return curl_easy_setopt(transfer->job.easy, CURLOPT_HTTPHEADER, more);
 }
 
 /*
@@ -310,18 +310,20 @@ add_suppressors(CurlTransfer *transfer, int *n, const HttpExchange *exchange)
 }
 
 /* libcurl only reads the list, so its nodes may point to the caller's lines. */
-static bool
+static CURLcode
 set_lines(CurlTransfer *transfer, const HttpExchange *exchange)
 {
 	const HttpTarget *target = exchange->target;
 	Http1Buffer *block = &transfer->block;
+	CURLcode	result = reserve_nodes(transfer, exchange->nheaders + target->nheaders + EXTRA_NODES);
 	int			n = 0;
 
 	block->len = 0;
-	if (!reserve_nodes(transfer, exchange->nheaders + target->nheaders + EXTRA_NODES) ||
-		!add_lines(transfer, &n, exchange->headers, exchange->nheaders) ||
+	if (result != CURLE_OK)
+		return result;
+	if (!add_lines(transfer, &n, exchange->headers, exchange->nheaders) ||
 		!add_lines(transfer, &n, target->headers, target->nheaders))
-		return false;
+		return CURLE_OUT_OF_MEMORY;
 	add_suppressors(transfer, &n, exchange);
 	if (block->len > 0)
 	{
@@ -330,26 +332,28 @@ set_lines(CurlTransfer *transfer, const HttpExchange *exchange)
 	}
 	for (int i = 0; i < n; i++)
 		transfer->nodes[i].next = i + 1 < n ? &transfer->nodes[i + 1] : NULL;
-	return true;
+	return CURLE_OK;
 }
 
-static bool
+static CURLcode
 set_body(CurlTransfer *transfer, const HttpExchange *exchange)
 {
 	CURL	   *easy = transfer->job.easy;
+	CURLcode	result = curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) exchange->body_len);
 
-	return curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) exchange->body_len) == CURLE_OK &&
-		curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->body != NULL ? exchange->body : "") == CURLE_OK;
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->body != NULL ? exchange->body : "");
+	return result;
 }
 
-/* Which connections of HTTP/2 a request may use.  False: libcurl refuses to be told. */
-static bool
+/* Which connections of HTTP/2 a request may use. */
+static CURLcode
 choose_generation(CurlTransfer *transfer, int64_t now)
 {
 	CurlTarget *target = transfer->target;
 
 	if (transfer->job.target->http_version != 20)
-		return true;
+		return CURLE_OK;
 	if (target->generation_since == 0)
 		target->generation_since = now;
 	else if (now - target->generation_since >= outbox_engine_lifetime_us() && target->pioneer == NULL)
@@ -369,6 +373,7 @@ static CurlTransfer *
 ready_transfer(CurlTarget *target, HttpExchange *exchange, char *problem)
 {
 	CurlTransfer *transfer = target->idle;
+	OutboxJob  *job;
 	bool		fresh;
 
 	problem[0] = '\0';
@@ -381,12 +386,15 @@ ready_transfer(CurlTarget *target, HttpExchange *exchange, char *problem)
 		transfer = new_transfer(target);
 	if (transfer == NULL)
 		return NULL;
-	fresh = transfer->job.easy == NULL;
-	if (!outbox_job_prepare(&transfer->job, exchange->target))
-		snprintf(problem, HTTP_ERROR_LEN, "%s", transfer->job.error);
-	else if ((!fresh || set_callbacks(transfer) == CURLE_OK) && choose_generation(transfer, exchange->sent_us) &&
-			 set_lines(transfer, exchange) && set_body(transfer, exchange))
+	job = &transfer->job;
+	fresh = job->easy == NULL;
+	if (outbox_job_prepare(job, exchange->target) &&
+		outbox_job_accepts(job, fresh ? set_callbacks(transfer) : CURLE_OK) &&
+		outbox_job_accepts(job, choose_generation(transfer, exchange->sent_us)) &&
+		outbox_job_accepts(job, set_lines(transfer, exchange)) &&
+		outbox_job_accepts(job, set_body(transfer, exchange)))
 		return transfer;
+	snprintf(problem, HTTP_ERROR_LEN, "%s", job->error);
 	free_transfer(transfer);
 	return NULL;
 }

@@ -386,7 +386,7 @@ set_target(CURL *easy, OutboxJob *job, const HttpTarget *target)
 #define GENERATION_HIGH CURLSSLOPT_REVOKE_BEST_EFFORT
 #define NOBODY_ELSE CURLSSLOPT_NO_REVOKE
 
-static bool
+static CURLcode
 set_apart(OutboxJob *job)
 {
 	long		options = 0;
@@ -397,7 +397,19 @@ set_apart(OutboxJob *job)
 		options |= GENERATION_HIGH;
 	if (job->alone)
 		options |= NOBODY_ELSE;
-	return curl_easy_setopt(job->easy, CURLOPT_SSL_OPTIONS, options) == CURLE_OK;
+	return curl_easy_setopt(job->easy, CURLOPT_SSL_OPTIONS, options);
+}
+
+bool
+outbox_job_accepts(OutboxJob *job, CURLcode result)
+{
+	if (result == CURLE_OK)
+		return true;
+	if (result == CURLE_OUT_OF_MEMORY)
+		job->error[0] = '\0';
+	else if (job->error[0] == '\0')
+		snprintf(job->error, sizeof(job->error), "libcurl refuses an option of the handler: %s", curl_easy_strerror(result));
+	return false;
 }
 
 bool
@@ -454,16 +466,11 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	if (job->alone)
 	{
 		job->alone = false;
-		if (result == CURLE_OK && !set_apart(job))
-			result = CURLE_FAILED_INIT;
+		if (result == CURLE_OK)
+			result = set_apart(job);
 	}
-	if (result == CURLE_OK)
+	if (outbox_job_accepts(job, result))
 		return true;
-	if (job->error[0] == '\0')
-	{
-		strncpy(job->error, curl_easy_strerror(result), sizeof(job->error) - 1);
-		job->error[sizeof(job->error) - 1] = '\0';
-	}
 	outbox_job_free(job);
 	return false;
 }
@@ -603,11 +610,11 @@ outbox_job_was_closed_cleanly(const OutboxJob *job)
 	return strstr(job->error, "(err 0)") != NULL || strstr(job->error, "(error 0x0 ") != NULL;
 }
 
-bool
+CURLcode
 outbox_job_use_generation(OutboxJob *job, int generation)
 {
 	if (job->generation == generation)
-		return true;
+		return CURLE_OK;
 	job->generation = generation;
 	return set_apart(job);
 }
@@ -632,7 +639,7 @@ outbox_job_again_alone(OutboxJob *job)
 {
 	job->alone = true;
 	job->resent = true;
-	if (!set_apart(job))
+	if (set_apart(job) != CURLE_OK)
 		return false;
 	outbox_job_forbid_reuse(job);
 	return start_afresh(job);

@@ -64,10 +64,13 @@ typedef struct OutboxJob
 
 /*
  * Make job->easy ready for a target: create it with every option that stays,
- * or bring it up to date.  False: out of memory or options that libcurl
- * refuses; job->error says so.
+ * or bring it up to date.  False: out of memory, or options that libcurl
+ * refuses, in which case job->error says so and trying again is of no use.
  */
 extern bool outbox_job_prepare(OutboxJob *job, HttpTarget *target);
+
+/* Did libcurl take a further option?  The same holds of job->error if not. */
+extern bool outbox_job_accepts(OutboxJob *job, CURLcode result);
 
 /* Hand a job to libcurl, take it back (done or not), dispose of it. */
 extern bool outbox_job_start(OutboxEngine *engine, OutboxJob *job, int descriptors);
@@ -113,7 +116,7 @@ extern bool outbox_job_again_alone(OutboxJob *job);
  * Share connections with jobs that use the same generation only.  libcurl
  * cannot be told to let one go that is busy, but not to use it for these.
  */
-extern bool outbox_job_use_generation(OutboxJob *job, int generation);
+extern CURLcode outbox_job_use_generation(OutboxJob *job, int generation);
 
 /*
  * What has come on a kept connection is no answer to the request: it left

@@ -104,6 +104,26 @@ check_certificates(void)
 	finish(&call);
 }
 
+/* What libcurl refuses once it will always refuse: the request fails, and says why. */
+static void
+check_refused_option(void)
+{
+	static char file[9 * 1000 * 1000];
+	Call		call;
+
+	memset(file, 'x', sizeof(file) - 1);
+	set_up_tls(&call, good_port, "/ok");
+	call.target.tls_ca_file = file;
+	for (int i = 0; i < 2; i++)
+	{
+		call.exchange.failure = HTTP_ANSWERED;
+		ok(perform(&call), "%s: an option that libcurl refuses is not tried for ever", transport->name);
+		ok(failed_as(&call, HTTP_FAILED_OTHER) && strstr(call.exchange.error, "libcurl refuses") != NULL, "%s: %s", transport->name, call.exchange.error);
+		release(&call);
+	}
+	transport->forget(&call.target);
+}
+
 static void
 check_client_certificates(void)
 {
@@ -443,6 +463,7 @@ main(void)
 		start_transport(names[i], &options);
 		check_certificates();
 		check_client_certificates();
+		check_refused_option();
 		check_ends(good_port);
 		check_ends(rude_port);
 		check_traffic();

@@ -685,17 +685,18 @@ unused_connection(FastTarget *target)
 static bool
 prepare(Connection *connection)
 {
-	CURL	   *easy;
+	OutboxJob  *job = &connection->job;
 
-	if (!outbox_job_prepare(&connection->job, connection->target->target))
-		return false;
-	easy = connection->job.easy;
-	return curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L) == CURLE_OK &&
-		curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, ANY_AGE) == CURLE_OK &&
-		curl_easy_setopt(easy, CURLOPT_MAXLIFETIME_CONN, ANY_AGE) == CURLE_OK;
+	return outbox_job_prepare(job, connection->target->target) &&
+		outbox_job_accepts(job, curl_easy_setopt(job->easy, CURLOPT_CONNECT_ONLY, 1L)) &&
+		outbox_job_accepts(job, curl_easy_setopt(job->easy, CURLOPT_MAXAGE_CONN, ANY_AGE)) &&
+		outbox_job_accepts(job, curl_easy_setopt(job->easy, CURLOPT_MAXLIFETIME_CONN, ANY_AGE));
 }
 
-/* Have libcurl open a connection for an exchange.  second: it has been sent on another one. */
+/*
+ * Have libcurl open a connection for an exchange.  second: it has been sent on
+ * another one.  False: there is no room for one; else it is on its way, or over.
+ */
 static bool
 open_connection(FastTarget *target, HttpExchange *exchange, int descriptors, bool second)
 {
@@ -711,8 +712,13 @@ open_connection(FastTarget *target, HttpExchange *exchange, int descriptors, boo
 		return false;
 	if (!prepare(connection) || !outbox_job_start(&engine, &connection->job, descriptors))
 	{
+		bool		refused = connection->job.error[0] != '\0';
+
+		/* What libcurl refuses now it will always refuse: that is the end of the exchange. */
+		if (refused)
+			outbox_exchange_finish(exchange, HTTP_FAILED_OTHER, connection->job.error);
 		free_connection(connection);
-		return false;
+		return refused;
 	}
 	connection->phase = OPENING;
 	connection->exchange = exchange;
