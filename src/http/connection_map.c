@@ -19,6 +19,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* So many sockets at most gather at once what is sent on them; others send it as it comes. */
+#define MOST_GATHERING 16
+
 typedef struct Noted
 {
 	uint64_t	name;			/* 0: no connection */
@@ -28,6 +31,8 @@ typedef struct Noted
 
 static Noted *noted;			/* by descriptor */
 static int	nnoted;
+static int	gathering[MOST_GATHERING];
+static int	ngathering;
 
 /* FNV-1a */
 static uint64_t
@@ -103,6 +108,31 @@ outbox_connection_is_shared(int fd)
 	return fd >= 0 && fd < nnoted && noted[fd].shared;
 }
 
+static void
+cork(int fd, int on)
+{
+	(void) setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+}
+
+void
+outbox_connection_gather(int fd)
+{
+	for (int i = 0; i < ngathering; i++)
+		if (gathering[i] == fd)
+			return;
+	if (ngathering == MOST_GATHERING)
+		return;
+	gathering[ngathering++] = fd;
+	cork(fd, 1);
+}
+
+void
+outbox_connections_let_go(void)
+{
+	while (ngathering > 0)
+		cork(gathering[--ngathering], 0);
+}
+
 void
 outbox_connection_set_user(int fd, void *job)
 {
@@ -162,5 +192,5 @@ outbox_connection_reset(void)
 {
 	free(noted);
 	noted = NULL;
-	nnoted = 0;
+	nnoted = ngathering = 0;
 }

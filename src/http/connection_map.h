@@ -33,6 +33,14 @@ extern int	outbox_connection_socket(uint64_t name, int fd);
 extern void outbox_connection_set_shared(int fd);
 extern bool outbox_connection_is_shared(int fd);
 
+/*
+ * What is sent on a socket from now on may wait for more, and goes out when
+ * all of them are let go: several requests on one connection, each in several
+ * small pieces, make few packets so.
+ */
+extern void outbox_connection_gather(int fd);
+extern void outbox_connections_let_go(void);
+
 /* The job whose request it carries by itself; NULL: none. */
 extern void outbox_connection_set_user(int fd, void *job);
 extern void *outbox_connection_user(int fd);

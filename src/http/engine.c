@@ -98,13 +98,17 @@ set_timer(CURLM *multi, long timeout_ms, void *arg)
  * Engines
  */
 
-/* Tell the jobs that libcurl is done with.  After each of its actions, or they wait for the next one. */
+/*
+ * Tell the jobs that libcurl is done with, and let go what it has sent.  After
+ * each of its actions, or they wait for the next one.
+ */
 static void
 reap(OutboxEngine *engine)
 {
 	CURLMsg    *message;
 	int			left;
 
+	outbox_connections_let_go();
 	while (engine->refused != NULL)
 	{
 		OutboxJob  *job = engine->refused;

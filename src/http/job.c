@@ -243,6 +243,8 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 	job->opened = false;
 	if (job->fd >= 0 && !job->afresh)
 		outbox_connection_set_user(job->fd, job);
+	if (outbox_connection_is_shared(job->fd))
+		outbox_connection_gather(job->fd);
 	return job->afresh ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
 }
 

@@ -19,7 +19,7 @@ if (my $missing = NginxReceiver->missing)
 	exit 0;
 }
 my $nginx = NginxReceiver->start;
-my $node = bench_cluster('nginx');
+my $node = bench_cluster('nginx', conf => "outbox.max_payload_size = '2MB'");
 $node->handler('bench', ['bench.*'], $nginx->url('plain'));
 
 sub compare
