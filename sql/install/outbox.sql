@@ -166,7 +166,7 @@ BEGIN
 	('ordered', 'boolean', 'false', NULL, NULL, NULL, NULL, '{creation}', NULL, NULL, 'messages of one key are tried one at a time in stage order'),
 	('on_dead', 'text', 'skip', NULL, NULL, '{skip,block}', NULL, '{}', NULL, NULL, 'whether a dead one holds up its key'),
 	('on_settle', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{push}', NULL, NULL,
-		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that calls this one (called by a superuser: as the function''s owner). If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again');
+		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that owns it. If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again');
 END $$;
 COMMENT ON FUNCTION outbox._options() IS 'Internal: every option of a handler';
 
