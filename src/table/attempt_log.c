@@ -24,6 +24,14 @@ static OutboxPlan log_plan = {
 	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, FLOAT8OID, INT2OID, INT2OID, TEXTOID, TEXTOID},
 };
 
+/* Those in the middle, of which there is one more with each attempt. */
+static OutboxPlan thin_plan = {
+	.sql = "DELETE FROM outbox.attempt a WHERE a.message_id OPERATOR(pg_catalog.=) $1 AND a.handler_id OPERATOR(pg_catalog.=) $2 "
+	"AND a.attempt OPERATOR(pg_catalog.>) " CppAsString2(OUTBOX_LOGGED_FIRST) " AND a.attempt OPERATOR(pg_catalog.<=) $3",
+	.nargs = 3,
+	.argtypes = {UUIDOID, INT4OID, INT4OID},
+};
+
 bool
 outbox_should_log(OutboxState outcome)
 {
@@ -67,4 +75,9 @@ outbox_log_attempt(const OutboxAttempt *attempt)
 	set_text(values, nulls, 7, attempt->code);
 	set_text(values, nulls, 8, attempt->error);
 	outbox_execute(&log_plan, values, nulls, false, 0, SPI_OK_INSERT);
+	if (attempt->attempt > OUTBOX_LOGGED_FIRST + OUTBOX_LOGGED_LAST)
+	{
+		values[2] = Int32GetDatum(attempt->attempt - OUTBOX_LOGGED_LAST);
+		outbox_execute(&thin_plan, values, NULL, false, 0, SPI_OK_DELETE);
+	}
 }

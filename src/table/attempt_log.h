@@ -13,6 +13,13 @@
 
 #include "outbox.h"
 
+/*
+ * A delivery that is tried for ever must not fill the disk: of its attempts
+ * so many are kept, the first and the last ones.
+ */
+#define OUTBOX_LOGGED_FIRST 100
+#define OUTBOX_LOGGED_LAST 100
+
 typedef struct OutboxAttempt
 {
 	pg_uuid_t	message_id;
