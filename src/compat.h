@@ -160,37 +160,12 @@ outbox_create_wait_set(int nevents)
 #endif
 }
 
-/*
- * Replace a row that this transaction has locked, and maintain its indexes.
- * PostgreSQL 16 tells summarizing indexes apart.  False if the row was
- * changed by somebody else all the same.
- */
-static inline bool
-outbox_update_row(Relation rel, TupleTableSlot *old, TupleTableSlot *new,
-				  ResultRelInfo *result, EState *estate)
-{
-	TM_FailureData failure;
-	LockTupleMode lockmode;
+/* PostgreSQL 16 wants to know which relations a re-check would be about: none. */
 #if PG_VERSION_NUM >= 160000
-	TU_UpdateIndexes update_indexes;
+#define outbox_eval_plan_qual_init(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1, NIL)
 #else
-	bool		update_indexes;
+#define outbox_eval_plan_qual_init(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)
 #endif
-
-	if (table_tuple_update(rel, &old->tts_tid, new, GetCurrentCommandId(true),
-						   GetActiveSnapshot(), InvalidSnapshot, true,
-						   &failure, &lockmode, &update_indexes) != TM_Ok)
-		return false;
-#if PG_VERSION_NUM >= 160000
-	if (update_indexes != TU_None)
-		ExecInsertIndexTuples(result, new, estate, true, false, NULL, NIL,
-							  update_indexes == TU_Summarizing);
-#else
-	if (update_indexes)
-		ExecInsertIndexTuples(result, new, estate, true, false, NULL, NIL);
-#endif
-	return true;
-}
 
 /*
  * A database whose DROP was interrupted cannot be connected to.  PostgreSQL

@@ -25,9 +25,9 @@
 #define OUTBOX_SCHEMA "outbox"
 
 /*
- * Delivery states as stored in outbox.delivery.state.  Everything below
- * OUTBOX_DELIVERED is outstanding; the partial indexes and every statement
- * that looks for outstanding rows say "state < 3" for that.
+ * Delivery states as stored in outbox.delivery and outbox.receipt.
+ * Everything below OUTBOX_DELIVERED is outstanding and in the first, the
+ * others are final and in the second.
  */
 typedef enum OutboxState
 {

@@ -75,15 +75,16 @@ CREATE TABLE outbox.message (
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
 CREATE UNIQUE INDEX message_dedupe ON outbox.message ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL;
 
--- One message for one handler.  state: 0 pending, 1 retrying, 2 leased,
--- 3 delivered, 4 dead, 5 cancelled; below 3 is outstanding.  A leased row's
--- due_at is the end of its lease.  key is set only on ordered handlers.
+-- What is outstanding: one message for one handler that is still to be
+-- delivered.  state: 0 pending, 1 retrying, 2 leased.  A leased row's due_at is
+-- the end of its lease.  key is set only on ordered handlers.  Settlement takes
+-- the row out of here and puts a receipt into outbox.receipt, so this table is
+-- as large as the backlog; requeue and replay bring it back.
 -- No foreign keys: they would lock the handler row on every insert.  No check
 -- either: it would be compiled for every staged message, a tenth of its cost.
 CREATE TABLE outbox.delivery (
 	message_id uuid NOT NULL,
 	due_at timestamptz NOT NULL,
-	settled_at timestamptz,
 	handler_id int NOT NULL,
 	attempts int NOT NULL DEFAULT 0,
 	budget_from int NOT NULL DEFAULT 0,
@@ -94,17 +95,39 @@ CREATE TABLE outbox.delivery (
 	key text,
 	code text,
 	error text,
-	-- Each row is updated once as a rule: its second version finds room beside
-	-- the first, in the table and in this index.
-	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id) WITH (fillfactor = 50, deduplicate_items = off)
-) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
-COMMENT ON TABLE outbox.delivery IS 'Deliveries: one message for one handler, its state and, once settled, its receipt';
-CREATE INDEX delivery_outstanding ON outbox.delivery (handler_id, due_at, message_id) WHERE state < 3;
-CREATE INDEX delivery_keyed ON outbox.delivery (handler_id, key, message_id) WHERE state < 3 AND key IS NOT NULL;
-CREATE INDEX delivery_buried ON outbox.delivery (handler_id, message_id) WHERE state IN (4, 5);
--- What bars a key of an ordered handler: the leased delivery, and dead ones if on_dead is block.
-CREATE INDEX delivery_blocking ON outbox.delivery (handler_id, key, state, message_id) WHERE state IN (2, 4) AND key IS NOT NULL;
+COMMENT ON TABLE outbox.delivery IS 'Outstanding deliveries: one message for one handler, its state and when it is due; what is settled is in outbox.receipt';
+CREATE INDEX delivery_outstanding ON outbox.delivery (handler_id, due_at, message_id);
+-- On ordered handlers: the first of a key, and its leased one, which bars it.
+CREATE INDEX delivery_keyed ON outbox.delivery (handler_id, key, message_id) WHERE key IS NOT NULL;
+CREATE INDEX delivery_leased ON outbox.delivery (handler_id, key, message_id) WHERE state = 2 AND key IS NOT NULL;
+
+-- What is settled: the receipt of a delivery.  state: 3 delivered, 4 dead,
+-- 5 cancelled.  Never one of a message and handler that outbox.delivery has as
+-- well: each is in one of the two, and moves from one to the other within a
+-- transaction.  Appended and packed full; key is set only on dead ones of
+-- ordered handlers, which bar their key if on_dead is block.
+CREATE TABLE outbox.receipt (
+	message_id uuid NOT NULL,
+	settled_at timestamptz NOT NULL,
+	handler_id int NOT NULL,
+	attempts int NOT NULL,
+	budget_from int NOT NULL,
+	state smallint NOT NULL,
+	http_status smallint,
+	key text,
+	code text,
+	error text,
+	CONSTRAINT receipt_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
+) WITH (fillfactor = 100, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
+COMMENT ON TABLE outbox.receipt IS 'Receipts: what became of deliveries that are settled, one for each message and handler, until outbox.prune() removes it';
+-- Few among many.  The condition is written so that no statistics of the column
+-- speak of it: the planner always takes it for rare, and this index with it.
+CREATE INDEX receipt_buried ON outbox.receipt (state, handler_id, message_id) WHERE state + 0 IN (4, 5);
+CREATE INDEX receipt_blocking ON outbox.receipt (handler_id, key, message_id) WHERE key IS NOT NULL;
 
 -- The formats of requests: a table in the library (src/format/format.c).
 CREATE FUNCTION outbox._formats(OUT name text, OUT batches boolean) RETURNS SETOF record
@@ -306,6 +329,7 @@ ALTER TABLE outbox.handler_secret REPLICA IDENTITY FULL;
 SELECT pg_catalog.pg_extension_config_dump('outbox.installation', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.message', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.delivery', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.receipt', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_id', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler', 'WHERE id OPERATOR(pg_catalog.<>) 0');
 SELECT pg_catalog.pg_extension_config_dump('outbox.handler_status', '');
@@ -959,46 +983,56 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._alter_handler(text, text[], text[]) IS 'Internal: body of outbox.alter_handler()';
 
--- Settle what is outstanding for dropped handlers, a batch at a time, each
+-- Deliveries that the caller has locked, to cancelled.  The one statement that
+-- settles in SQL.
+CREATE FUNCTION outbox._cancel_rows(ids uuid[], handlers int[], code text, reason text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+	n bigint;
+BEGIN
+	WITH gone AS (
+		DELETE FROM outbox.delivery d
+		USING unnest(ids, handlers) AS c (message_id, handler_id)
+		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id
+		RETURNING d.message_id, d.handler_id, d.attempts, d.budget_from)
+	INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, code, error)
+	SELECT g.message_id, clock_timestamp(), g.handler_id, g.attempts, g.budget_from, 5, _cancel_rows.code, reason FROM gone g;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox._cancel_rows(uuid[], int[], text, text) IS 'Internal: cancel these deliveries, which the caller has locked, with that code; returns how many';
+
+-- Settle what is outstanding for a dropped handler, a batch at a time, each
 -- reading on where the one before ended.  A row that somebody holds is left,
 -- and what a transaction stages that has not seen the drop comes later: the
 -- dispatcher cancels these when it rescans.
-CREATE FUNCTION outbox._cancel_dropped() RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION outbox._cancel_dropped(dropped int, max_rows bigint DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
-	dropped int;
-	position_due timestamptz;
-	position_id uuid;
-	cancelled bigint;
+	reached_due timestamptz := '-infinity';
+	reached uuid := '00000000-0000-0000-0000-000000000000';
+	ids uuid[];
+	due timestamptz[];
 	total bigint := 0;
 BEGIN
-	FOR dropped IN
-		SELECT h.id FROM outbox.handler h
-		WHERE h.dropped_at IS NOT NULL AND EXISTS (SELECT FROM outbox.delivery d WHERE d.handler_id = h.id AND d.state < 3)
-	LOOP
-		position_due := '-infinity';
-		position_id := '00000000-0000-0000-0000-000000000000';
-		LOOP
-			WITH found AS MATERIALIZED (
-				SELECT d.due_at, d.message_id FROM outbox.delivery d
-				WHERE d.handler_id = dropped AND d.state < 3 AND (d.due_at, d.message_id) > (position_due, position_id)
-				ORDER BY d.due_at, d.message_id LIMIT 10000
-				FOR UPDATE SKIP LOCKED
-			), settled AS (
-				UPDATE outbox.delivery d SET state = 5, code = 'handler_dropped', settled_at = clock_timestamp()
-				FROM found f
-				WHERE d.message_id = f.message_id AND d.handler_id = dropped AND d.state < 3
-				RETURNING 1
-			)
-			SELECT (SELECT count(*) FROM settled), f.due_at, f.message_id INTO cancelled, position_due, position_id
-			FROM found f ORDER BY f.due_at DESC, f.message_id DESC LIMIT 1;
-			EXIT WHEN NOT FOUND;
-			total := total + cancelled;
-		END LOOP;
+	WHILE max_rows IS NULL OR total < max_rows LOOP
+		SELECT array_agg(f.message_id), array_agg(f.due_at) INTO ids, due
+		FROM (
+			SELECT d.due_at, d.message_id FROM outbox.delivery d
+			WHERE d.handler_id = dropped AND (d.due_at, d.message_id) > (reached_due, reached)
+				AND EXISTS (SELECT FROM outbox.handler h WHERE h.id = dropped AND h.dropped_at IS NOT NULL)
+			ORDER BY d.due_at, d.message_id LIMIT least(10000, max_rows - total)
+			FOR UPDATE SKIP LOCKED) AS f;
+		EXIT WHEN ids IS NULL;
+		reached := ids[cardinality(ids)];
+		reached_due := due[cardinality(due)];
+		total := total + outbox._cancel_rows(ids, array_fill(dropped, ARRAY[cardinality(ids)]), 'handler_dropped', NULL);
 	END LOOP;
 	RETURN total;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_dropped() IS 'Internal: cancel, with code handler_dropped, the outstanding deliveries of dropped handlers that nobody holds; returns how many';
+COMMENT ON FUNCTION outbox._cancel_dropped(int, bigint) IS 'Internal: cancel, with code handler_dropped, the outstanding deliveries of a dropped handler that nobody holds, up to so many; returns how many';
 
 CREATE FUNCTION outbox._drop_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1015,7 +1049,7 @@ BEGIN
 		SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
 		PERFORM outbox._revoke_unused(consumers);
 	END IF;
-	PERFORM outbox._cancel_dropped();
+	PERFORM outbox._cancel_dropped(h.id);
 END $$;
 COMMENT ON FUNCTION outbox._drop_handler(text, text[], text[]) IS 'Internal: body of outbox.drop_handler()';
 
@@ -1495,8 +1529,12 @@ DECLARE
 	result int;
 BEGIN
 	SELECT h.id INTO result
-	FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id
-	WHERE d.message_id = _handler_of_message.id AND h.name = handler
+	FROM (
+		SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = _handler_of_message.id
+		UNION ALL
+		SELECT r.handler_id FROM outbox.receipt r WHERE r.message_id = _handler_of_message.id) AS d
+	JOIN outbox.handler h ON h.id = d.handler_id
+	WHERE h.name = handler
 	ORDER BY h.dropped_at IS NULL DESC, h.id DESC
 	LIMIT 1;
 	IF result IS NULL THEN
@@ -1527,52 +1565,72 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._check_filter(text, timestamptz, timestamptz, bigint) IS 'Internal: raises invalid_parameter_value for an impossible filter';
 
+-- Is there a delivery or a receipt of this message for this handler?  Looks
+-- under the latest snapshot, whatever the transaction's, and in both tables
+-- under the same: whoever has locked the message can rely on a no.
+CREATE FUNCTION outbox._is_routed(message_id uuid, handler_id int) RETURNS boolean
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_is_routed';
+COMMENT ON FUNCTION outbox._is_routed(uuid, int) IS 'Internal: does a handler have a delivery or a receipt of this message, as of now?';
+
 -- Settled deliveries back to pending.  The one place that does it.
--- Parameters are folded into each plan, so that the partial index of buried
--- deliveries or the range of the primary key is used, whichever fits.
+-- Parameters are folded into each plan, and plans that would read a table whole
+-- or depend on what the planner believes of it are ruled out.
 CREATE FUNCTION outbox._revive(only_handler int, lowest uuid, highest uuid, topic text, tenant text, code text,
 	states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
 DECLARE
 	-- One time for all of them: then they are read in the order of their ids.
 	at timestamptz := clock_timestamp();
+	ids uuid[];
+	handlers int[];
 	n bigint;
 BEGIN
 	IF dry_run THEN
 		SELECT count(*) INTO n
 		FROM (
-			SELECT FROM outbox.delivery d
-			JOIN outbox.handler h ON h.id = d.handler_id
-			JOIN outbox.message m ON m.id = d.message_id
-			WHERE d.state = ANY (states) AND d.message_id >= lowest AND d.message_id <= highest
-				AND (only_handler IS NULL OR d.handler_id = only_handler) AND d.handler_id <> 0 AND h.dropped_at IS NULL
-				AND (_revive.code IS NULL OR d.code = _revive.code)
+			SELECT FROM outbox.receipt r
+			JOIN outbox.handler h ON h.id = r.handler_id
+			JOIN outbox.message m ON m.id = r.message_id
+			WHERE r.state = ANY (states) AND (3 = ANY (states) OR r.state + 0 IN (4, 5))
+				AND r.message_id >= lowest AND r.message_id <= highest
+				AND (only_handler IS NULL OR r.handler_id = only_handler) AND r.handler_id <> 0 AND h.dropped_at IS NULL
+				AND (_revive.code IS NULL OR r.code = _revive.code)
 				AND (_revive.tenant IS NULL OR m.tenant = _revive.tenant)
 				AND (_revive.topic IS NULL OR outbox._topic_taken(ARRAY[_revive.topic], m.topic))
 			LIMIT max_rows) AS chosen;
 		RETURN n;
 	END IF;
 
-	WITH chosen AS MATERIALIZED (
-		SELECT d.message_id, d.handler_id
-		FROM outbox.delivery d
-		JOIN outbox.handler h ON h.id = d.handler_id
-		JOIN outbox.message m ON m.id = d.message_id
-		WHERE d.state = ANY (states) AND d.message_id >= lowest AND d.message_id <= highest
-			AND (only_handler IS NULL OR d.handler_id = only_handler) AND d.handler_id <> 0 AND h.dropped_at IS NULL
-			AND (_revive.code IS NULL OR d.code = _revive.code)
+	SELECT array_agg(c.message_id), array_agg(c.handler_id) INTO ids, handlers
+	FROM (
+		SELECT r.message_id, r.handler_id
+		FROM outbox.receipt r
+		JOIN outbox.handler h ON h.id = r.handler_id
+		JOIN outbox.message m ON m.id = r.message_id
+		WHERE r.state = ANY (states) AND (3 = ANY (states) OR r.state + 0 IN (4, 5))
+			AND r.message_id >= lowest AND r.message_id <= highest
+			AND (only_handler IS NULL OR r.handler_id = only_handler) AND r.handler_id <> 0 AND h.dropped_at IS NULL
+			AND (_revive.code IS NULL OR r.code = _revive.code)
 			AND (_revive.tenant IS NULL OR m.tenant = _revive.tenant)
 			AND (_revive.topic IS NULL OR outbox._topic_taken(ARRAY[_revive.topic], m.topic))
-		ORDER BY d.message_id, d.handler_id
+		ORDER BY r.message_id, r.handler_id
 		LIMIT max_rows
-		FOR NO KEY UPDATE OF m FOR UPDATE OF d
+		FOR NO KEY UPDATE OF m FOR UPDATE OF r) AS c;
+
+	WITH gone AS (
+		DELETE FROM outbox.receipt r
+		USING unnest(ids, handlers) AS c (message_id, handler_id)
+		WHERE r.message_id = c.message_id AND r.handler_id = c.handler_id
+		RETURNING r.message_id, r.handler_id, r.attempts
 	), revived AS (
-		UPDATE outbox.delivery d
-		SET state = 0, budget_from = d.attempts, streak = 0, due_at = at, settled_at = NULL,
-			code = NULL, error = NULL, http_status = NULL
-		FROM chosen c
-		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id AND d.state = ANY (states)
-		RETURNING d.handler_id, d.due_at, d.message_id
+		INSERT INTO outbox.delivery (message_id, handler_id, due_at, attempts, budget_from, min_version, key)
+		SELECT g.message_id, g.handler_id, at, g.attempts, g.attempts,
+			CASE WHEN h.url IS NULL THEN m.min_version END, CASE WHEN h.ordered THEN m.key END
+		FROM gone g
+		JOIN outbox.handler h ON h.id = g.handler_id
+		JOIN outbox.message m ON m.id = g.message_id
+		RETURNING handler_id, due_at, message_id
 	)
 	SELECT count(*) INTO n
 	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM revived r OFFSET 0) AS rung;
@@ -1582,52 +1640,55 @@ COMMENT ON FUNCTION outbox._revive(int, uuid, uuid, text, text, text, smallint[]
 
 -- A delivery to a handler that takes the topic and has not had the message:
 -- for dead letters nobody took, and for handlers younger than the message.
+-- What is chosen is looked at again when its message is locked, as everybody
+-- does who gives an old message a new delivery.
 CREATE FUNCTION outbox._route_again(only_handler int, only_unrouted boolean, lowest uuid, highest uuid, topic text, tenant text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
 DECLARE
+	ids uuid[];
+	handlers int[];
 	n bigint;
 BEGIN
-	IF dry_run THEN
-		SELECT count(*) INTO n
+	SELECT array_agg(c.message_id), array_agg(c.handler_id) INTO ids, handlers
+	FROM (
+		SELECT m.id AS message_id, h.id AS handler_id
 		FROM (
-			SELECT FROM outbox.message m
-			JOIN outbox.handler h ON h.dropped_at IS NULL AND h.id <> 0 AND outbox._topic_taken(h.topics, m.topic)
-			WHERE m.id >= lowest AND m.id <= highest
-				AND (only_handler IS NULL OR h.id = only_handler)
-				AND (_route_again.tenant IS NULL OR m.tenant = _route_again.tenant)
-				AND (_route_again.topic IS NULL OR outbox._topic_taken(ARRAY[_route_again.topic], m.topic))
-				AND NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = h.id)
-				AND (NOT only_unrouted OR EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = 0 AND d.state IN (4, 5)))
-			LIMIT max_rows) AS chosen;
-		RETURN n;
-	END IF;
-
-	WITH chosen AS MATERIALIZED (
-		SELECT m.id AS message_id, m.key, m.min_version, h.id AS handler_id, h.ordered
-		FROM outbox.message m
+			SELECT all_of_them.* FROM outbox.message all_of_them
+			WHERE NOT only_unrouted AND all_of_them.id >= lowest AND all_of_them.id <= highest
+			UNION ALL
+			SELECT unrouted.* FROM outbox.receipt r JOIN outbox.message unrouted ON unrouted.id = r.message_id
+			WHERE only_unrouted AND r.state + 0 IN (4, 5) AND r.state IN (4, 5) AND r.handler_id = 0
+				AND r.message_id >= lowest AND r.message_id <= highest) AS m
 		JOIN outbox.handler h ON h.dropped_at IS NULL AND h.id <> 0 AND outbox._topic_taken(h.topics, m.topic)
-		WHERE m.id >= lowest AND m.id <= highest
-			AND (only_handler IS NULL OR h.id = only_handler)
+		WHERE (only_handler IS NULL OR h.id = only_handler)
 			AND (_route_again.tenant IS NULL OR m.tenant = _route_again.tenant)
 			AND (_route_again.topic IS NULL OR outbox._topic_taken(ARRAY[_route_again.topic], m.topic))
 			AND NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = h.id)
-			AND (NOT only_unrouted OR EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = 0 AND d.state IN (4, 5)))
+			AND NOT EXISTS (SELECT FROM outbox.receipt r WHERE r.message_id = m.id AND r.handler_id = h.id)
 		ORDER BY m.id, h.id
-		LIMIT max_rows
-		FOR NO KEY UPDATE OF m
-	), routed AS (
+		LIMIT max_rows) AS c;
+	IF dry_run OR ids IS NULL THEN
+		RETURN coalesce(cardinality(ids), 0);
+	END IF;
+
+	PERFORM FROM outbox.message m WHERE m.id = ANY (ids) ORDER BY m.id FOR NO KEY UPDATE;
+	WITH routed AS (
 		INSERT INTO outbox.delivery (message_id, handler_id, due_at, min_version, key)
-		SELECT c.message_id, c.handler_id, clock_timestamp(), c.min_version, CASE WHEN c.ordered THEN c.key END
-		FROM chosen c
+		SELECT c.message_id, c.handler_id, clock_timestamp(), CASE WHEN h.url IS NULL THEN m.min_version END, CASE WHEN h.ordered THEN m.key END
+		FROM unnest(ids, handlers) AS c (message_id, handler_id)
+		JOIN outbox.handler h ON h.id = c.handler_id
+		JOIN outbox.message m ON m.id = c.message_id
+		WHERE NOT outbox._is_routed(c.message_id, c.handler_id)
 		ON CONFLICT DO NOTHING
 		RETURNING handler_id, due_at, message_id
 	), answered AS (
 		-- The dead letter nobody took has been taken.
-		UPDATE outbox.delivery d
+		UPDATE outbox.receipt r
 		SET state = 5, code = 'rerouted', error = NULL, settled_at = clock_timestamp()
-		FROM (SELECT DISTINCT r.message_id FROM routed r) AS r
-		WHERE d.message_id = r.message_id AND d.handler_id = 0 AND d.state = 4
+		FROM (SELECT DISTINCT r.message_id FROM routed r) AS c
+		WHERE r.message_id = c.message_id AND r.handler_id = 0 AND r.state = 4
 	)
 	SELECT count(*) INTO n
 	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM routed r OFFSET 0) AS rung;
@@ -1655,17 +1716,17 @@ BEGIN
 
 	-- Say so when what is dead cannot be brought back.
 	IF EXISTS (
-		SELECT FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id
-		WHERE d.message_id = requeue.id AND d.state IN (4, 5) AND h.dropped_at IS NOT NULL
-			AND (only_handler IS NULL OR d.handler_id = only_handler))
+		SELECT FROM outbox.receipt r JOIN outbox.handler h ON h.id = r.handler_id
+		WHERE r.message_id = requeue.id AND r.state IN (4, 5) AND h.dropped_at IS NOT NULL
+			AND (only_handler IS NULL OR r.handler_id = only_handler))
 	THEN
 		RAISE EXCEPTION 'message % cannot be requeued: its handler was dropped', id
 			USING ERRCODE = 'object_not_in_prerequisite_state',
 				HINT = 'Create a handler that takes its topic and use outbox.replay() with backfill.';
 	END IF;
 	IF EXISTS (
-		SELECT FROM outbox.delivery d
-		WHERE d.message_id = requeue.id AND d.state = 4 AND d.handler_id = 0 AND (only_handler IS NULL OR only_handler = 0))
+		SELECT FROM outbox.receipt r
+		WHERE r.message_id = requeue.id AND r.state = 4 AND r.handler_id = 0 AND (only_handler IS NULL OR only_handler = 0))
 	THEN
 		RAISE EXCEPTION 'message % cannot be requeued: no handler takes its topic', id
 			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create a handler for the topic first.';
@@ -1751,21 +1812,39 @@ max_rows: at most so many, oldest first. dry_run: change nothing, only count.
 Dead and cancelled deliveries are left to outbox.requeue_where(). Only what outbox.prune() has not removed can be replayed.
 Returns the number of deliveries. Errors: undefined_object for an unknown or dropped handler, invalid_parameter_value for an impossible range.';
 
--- Outstanding deliveries, and dead ones that hold up their key, to cancelled.
-CREATE FUNCTION outbox._cancel(states smallint[], only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
+-- Tell the dispatcher at commit of those that may be tried now that what was
+-- before them of their keys is settled.
+CREATE FUNCTION outbox._ring_successors(handlers int[], keys text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+BEGIN
+	PERFORM outbox._ring(s.handler_id, 0, s.due_at, s.message_id)
+	FROM (SELECT DISTINCT u.handler_id, u.key FROM unnest(handlers, keys) AS u (handler_id, key) WHERE u.key IS NOT NULL) AS k
+	CROSS JOIN LATERAL (
+		SELECT d.handler_id, d.due_at, d.message_id FROM outbox.delivery d
+		WHERE d.handler_id = k.handler_id AND d.key = k.key
+		ORDER BY d.message_id LIMIT 1) AS s;
+END $$;
+COMMENT ON FUNCTION outbox._ring_successors(int[], text[]) IS 'Internal: tell the dispatcher at commit about the first outstanding delivery of each of these keys';
+
+-- Outstanding deliveries to cancelled.
+CREATE FUNCTION outbox._cancel(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
+	ids uuid[];
+	handlers int[];
+	due timestamptz[];
+	keys text[];
 	n bigint;
 BEGIN
 	IF dry_run THEN
 		SELECT count(*) INTO n
 		FROM (
 			SELECT FROM outbox.delivery d
-			JOIN outbox.handler h ON h.id = d.handler_id
 			JOIN outbox.message m ON m.id = d.message_id
-			WHERE d.state = ANY (states) AND (d.state < 3 OR d.key IS NOT NULL AND h.on_dead = 'block' AND h.dropped_at IS NULL)
-				AND d.message_id >= lowest AND d.message_id <= highest
+			WHERE d.message_id >= lowest AND d.message_id <= highest
 				AND (only_handler IS NULL OR d.handler_id = only_handler)
 				AND (_cancel.tenant IS NULL OR m.tenant = _cancel.tenant)
 				AND (_cancel.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel.topic], m.topic))
@@ -1773,56 +1852,85 @@ BEGIN
 		RETURN n;
 	END IF;
 
-	WITH chosen AS MATERIALIZED (
-		SELECT d.message_id, d.handler_id, d.state
+	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.key) INTO ids, handlers, due, keys
+	FROM (
+		SELECT d.message_id, d.handler_id, d.due_at, d.key
 		FROM outbox.delivery d
-		JOIN outbox.handler h ON h.id = d.handler_id
 		JOIN outbox.message m ON m.id = d.message_id
-		WHERE d.state = ANY (states) AND (d.state < 3 OR d.key IS NOT NULL AND h.on_dead = 'block' AND h.dropped_at IS NULL)
-			AND d.message_id >= lowest AND d.message_id <= highest
+		WHERE d.message_id >= lowest AND d.message_id <= highest
 			AND (only_handler IS NULL OR d.handler_id = only_handler)
 			AND (_cancel.tenant IS NULL OR m.tenant = _cancel.tenant)
 			AND (_cancel.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel.topic], m.topic))
 		ORDER BY d.message_id, d.handler_id
 		LIMIT max_rows
-		FOR UPDATE OF d
-	), cancelled AS (
-		UPDATE outbox.delivery d
-		SET state = 5, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
-		FROM chosen c
-		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id AND d.state = ANY (states)
-		RETURNING d.handler_id, d.due_at, d.message_id, d.key
-	), next_of_key AS (
-		-- The successor of a cancelled head may be tried now.
-		SELECT k.handler_id, s.due_at, s.message_id
-		FROM (SELECT DISTINCT c.handler_id, c.key FROM cancelled c WHERE c.key IS NOT NULL) AS k
-		CROSS JOIN LATERAL (
-			SELECT d.due_at, d.message_id FROM outbox.delivery d
-			WHERE d.handler_id = k.handler_id AND d.key = k.key AND d.state < 3
-				AND NOT EXISTS (SELECT FROM cancelled c WHERE c.handler_id = d.handler_id AND c.message_id = d.message_id)
-			ORDER BY d.message_id
-			LIMIT 1) AS s
-	), rung AS (
-		SELECT outbox._ring(c.handler_id, 1, c.due_at, c.message_id) FROM cancelled c
-		UNION ALL
-		SELECT outbox._ring(s.handler_id, 0, s.due_at, s.message_id) FROM next_of_key s
-	)
-	SELECT (SELECT count(*) FROM cancelled) INTO n FROM (SELECT count(r.*) FROM rung r) AS all_rung;
+		FOR UPDATE OF d) AS c;
+	n := outbox._cancel_rows(ids, handlers, 'cancelled', reason);
+	PERFORM outbox._ring(c.handler_id, 1, c.due_at, c.message_id)
+	FROM unnest(ids, handlers, due) AS c (message_id, handler_id, due_at);
+	PERFORM outbox._ring_successors(handlers, keys);
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel(smallint[], int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel deliveries in these states, dead ones only if they hold up their key; returns how many';
+COMMENT ON FUNCTION outbox._cancel(int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel outstanding deliveries; returns how many';
+
+-- Dead deliveries that hold up their key, to cancelled.
+CREATE FUNCTION outbox._cancel_blocking(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
+	max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
+DECLARE
+	ids uuid[];
+	handlers int[];
+	keys text[];
+	n bigint;
+BEGIN
+	IF dry_run THEN
+		SELECT count(*) INTO n
+		FROM (
+			SELECT FROM outbox.handler h
+			JOIN outbox.receipt r ON r.handler_id = h.id AND r.key IS NOT NULL
+			JOIN outbox.message m ON m.id = r.message_id
+			WHERE h.on_dead = 'block' AND h.dropped_at IS NULL AND (only_handler IS NULL OR h.id = only_handler)
+				AND r.message_id >= lowest AND r.message_id <= highest
+				AND (_cancel_blocking.tenant IS NULL OR m.tenant = _cancel_blocking.tenant)
+				AND (_cancel_blocking.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel_blocking.topic], m.topic))
+			LIMIT max_rows) AS chosen;
+		RETURN n;
+	END IF;
+
+	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.key) INTO ids, handlers, keys
+	FROM (
+		SELECT r.message_id, r.handler_id, r.key
+		FROM outbox.handler h
+		JOIN outbox.receipt r ON r.handler_id = h.id AND r.key IS NOT NULL
+		JOIN outbox.message m ON m.id = r.message_id
+		WHERE h.on_dead = 'block' AND h.dropped_at IS NULL AND (only_handler IS NULL OR h.id = only_handler)
+			AND r.message_id >= lowest AND r.message_id <= highest
+			AND (_cancel_blocking.tenant IS NULL OR m.tenant = _cancel_blocking.tenant)
+			AND (_cancel_blocking.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel_blocking.topic], m.topic))
+		ORDER BY r.message_id, r.handler_id
+		LIMIT max_rows
+		FOR UPDATE OF r) AS c;
+	UPDATE outbox.receipt r
+	SET state = 5, key = NULL, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
+	FROM unnest(ids, handlers) AS c (message_id, handler_id)
+	WHERE r.message_id = c.message_id AND r.handler_id = c.handler_id;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	PERFORM outbox._ring(c.handler_id, 1, 'infinity', c.message_id) FROM unnest(ids, handlers) AS c (message_id, handler_id);
+	PERFORM outbox._ring_successors(handlers, keys);
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox._cancel_blocking(int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel dead deliveries that hold up their key; returns how many';
 
 -- What stands in the way: first what is outstanding, then the dead that block.
--- Two statements, so that each has its partial index.
 CREATE FUNCTION outbox._cancel_all(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	n bigint;
 BEGIN
-	n := outbox._cancel('{0,1,2}', only_handler, lowest, highest, topic, tenant, reason, max_rows, dry_run);
+	n := outbox._cancel(only_handler, lowest, highest, topic, tenant, reason, max_rows, dry_run);
 	IF max_rows IS NULL OR n < max_rows THEN
-		n := n + outbox._cancel('{4}', only_handler, lowest, highest, topic, tenant, reason, max_rows - n, dry_run);
+		n := n + outbox._cancel_blocking(only_handler, lowest, highest, topic, tenant, reason, max_rows - n, dry_run);
 	END IF;
 	RETURN n;
 END $$;
@@ -1964,16 +2072,18 @@ BEGIN
 		EXIT WHEN ids IS NULL;
 		lowest := ids[cardinality(ids)];
 
-		WITH gone AS (
+		WITH outstanding AS (
 			DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids)
-			RETURNING d.handler_id, d.due_at, d.message_id, d.state, d.key
+			RETURNING d.handler_id, d.due_at, d.message_id, true AS matters
+		), settled AS (
+			-- What is dead may have held up its key.
+			DELETE FROM outbox.receipt r WHERE r.message_id = ANY (ids)
+			RETURNING r.handler_id, 'infinity'::timestamptz AS due_at, r.message_id, r.key IS NOT NULL AS matters
 		)
 		SELECT count(*) + 0 * count(g.rung) INTO n
 		FROM (
-			-- What is dead may have held up its key.
-			SELECT CASE WHEN g.state < 3 OR g.state = 4 AND g.key IS NOT NULL
-				THEN outbox._ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
-			FROM gone g OFFSET 0) AS g;
+			SELECT CASE WHEN g.matters THEN outbox._ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
+			FROM (SELECT * FROM outstanding UNION ALL SELECT * FROM settled) AS g OFFSET 0) AS g;
 		deliveries := deliveries + n;
 		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
 		GET DIAGNOSTICS n = ROW_COUNT;
@@ -1991,7 +2101,7 @@ Returns how many messages, deliveries and attempts were deleted. Errors: invalid
 
 -- Settled, and for long enough.  Written as a scalar subquery on purpose:
 -- it is looked up message by message, never turned into a join that would
--- read the whole delivery table for each batch.
+-- read a whole table for each batch.
 CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -2025,10 +2135,11 @@ BEGIN
 		FROM (
 			SELECT m.id FROM outbox.message m
 			WHERE m.id > reached AND m.id < ceiling
+				AND (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = m.id LIMIT 1) IS NULL
 				AND coalesce((
-					SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before
-						AND (d.state = 5 OR d.key IS NULL OR d.handler_id <> ALL (blocking)))
-					FROM outbox.delivery d WHERE d.message_id = m.id), m.staged_at < delivered_before)
+					SELECT bool_and(r.settled_at < CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
+						AND (r.key IS NULL OR r.handler_id <> ALL (blocking)))
+					FROM outbox.receipt r WHERE r.message_id = m.id), m.staged_at < delivered_before)
 			ORDER BY m.id
 			LIMIT least(batch, max_messages - messages)
 			FOR UPDATE SKIP LOCKED) AS v;
@@ -2039,12 +2150,13 @@ BEGIN
 		-- delivery back held its message until it committed.
 		SELECT coalesce(array_agg(v.id), '{}') INTO ids
 		FROM unnest(ids) AS v(id)
-		WHERE coalesce((
-				SELECT bool_and(d.state = 3 AND d.settled_at < delivered_before OR d.state > 3 AND d.settled_at < dead_before
-					AND (d.state = 5 OR d.key IS NULL OR d.handler_id <> ALL (blocking)))
-				FROM outbox.delivery d WHERE d.message_id = v.id), true);
+		WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
+			AND coalesce((
+				SELECT bool_and(r.settled_at < CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
+					AND (r.key IS NULL OR r.handler_id <> ALL (blocking)))
+				FROM outbox.receipt r WHERE r.message_id = v.id), true);
 
-		DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids);
+		DELETE FROM outbox.receipt r WHERE r.message_id = ANY (ids);
 		GET DIAGNOSTICS n = ROW_COUNT;
 		deliveries := deliveries + n;
 		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
@@ -2178,25 +2290,37 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 #variable_conflict use_column
 BEGIN
 	RETURN QUERY
-	WITH problem (finding, severity, message_id, handler_id, hint) AS (
+	WITH routed AS NOT MATERIALIZED (
+		SELECT d.message_id, d.handler_id, d.attempts, d.budget_from, d.state, false AS settled FROM outbox.delivery d
+		UNION ALL
+		SELECT r.message_id, r.handler_id, r.attempts, r.budget_from, r.state, true FROM outbox.receipt r
+	), problem (finding, severity, message_id, handler_id, hint) AS (
 		SELECT 'delivery without message', 'error', d.message_id, d.handler_id,
-			'The message was removed by hand. Delete the delivery.'
-		FROM outbox.delivery d LEFT JOIN outbox.message m ON m.id = d.message_id
+			'The message was removed by hand. Delete the delivery from outbox.delivery or outbox.receipt.'
+		FROM routed d LEFT JOIN outbox.message m ON m.id = d.message_id
 		WHERE m.id IS NULL
 		UNION ALL
 		SELECT 'delivery without handler', 'error', d.message_id, d.handler_id,
 			'The handler''s row was removed by hand. Delete the delivery, or restore the handler with that id.'
-		FROM outbox.delivery d LEFT JOIN outbox.handler h ON h.id = d.handler_id
+		FROM routed d LEFT JOIN outbox.handler h ON h.id = d.handler_id
 		WHERE h.id IS NULL
+		UNION ALL
+		SELECT 'delivery both outstanding and settled', 'error', d.message_id, d.handler_id,
+			'It cannot be settled as long as its receipt is there. Delete the row in outbox.delivery if it has been delivered, else the one in outbox.receipt.'
+		FROM outbox.delivery d JOIN outbox.receipt r ON r.message_id = d.message_id AND r.handler_id = d.handler_id
+		UNION ALL
+		SELECT 'delivery in the wrong table', 'error', d.message_id, d.handler_id,
+			'The row was changed by hand. Outstanding ones (state 0 to 2) belong into outbox.delivery, settled ones (3 to 5) into outbox.receipt.'
+		FROM routed d WHERE d.state NOT BETWEEN CASE WHEN d.settled THEN 3 ELSE 0 END AND CASE WHEN d.settled THEN 5 ELSE 2 END
 		UNION ALL
 		SELECT 'outstanding delivery of a dropped handler', 'warning', d.message_id, d.handler_id,
 			'Nobody will deliver it. Call outbox.cancel() for the message.'
-		FROM outbox.handler h JOIN outbox.delivery d ON d.handler_id = h.id AND d.state < 3
+		FROM outbox.handler h JOIN outbox.delivery d ON d.handler_id = h.id
 		WHERE h.dropped_at IS NOT NULL
 		UNION ALL
 		SELECT 'outstanding delivery that nobody takes', 'error', d.message_id, d.handler_id,
 			'Only settled deliveries belong to the built-in handler. Call outbox.cancel() for the message.'
-		FROM outbox.delivery d WHERE d.handler_id = 0 AND d.state < 3
+		FROM outbox.delivery d WHERE d.handler_id = 0
 		UNION ALL
 		SELECT 'lease on a push handler', 'error', d.message_id, d.handler_id,
 			'It does not wait for an on_settle function, and nobody will settle it. Call outbox.cancel() and outbox.requeue() for the message.'
@@ -2204,32 +2328,24 @@ BEGIN
 		WHERE h.url IS NOT NULL AND NOT EXISTS (
 			SELECT FROM outbox.on_settle_queue k WHERE k.message_id = d.message_id AND k.handler_id = d.handler_id AND k.attempt = d.attempts)
 		UNION ALL
-		SELECT 'settled delivery without its time', 'error', d.message_id, d.handler_id,
-			'outbox.prune() will never remove it. Set settled_at.'
-		FROM outbox.delivery d WHERE d.state >= 3 AND d.settled_at IS NULL
-		UNION ALL
-		SELECT 'outstanding delivery with a time of settlement', 'warning', d.message_id, d.handler_id,
-			'The row was changed by hand. Set settled_at to NULL.'
-		FROM outbox.delivery d WHERE d.state < 3 AND d.settled_at IS NOT NULL
-		UNION ALL
 		SELECT 'attempt budget beyond the attempts', 'error', d.message_id, d.handler_id,
 			'The row was changed by hand. Set budget_from to attempts.'
-		FROM outbox.delivery d WHERE d.budget_from > d.attempts OR d.budget_from < 0
+		FROM routed d WHERE d.budget_from > d.attempts OR d.budget_from < 0
 		UNION ALL
 		SELECT 'logged attempt beyond the delivery''s count', 'error', a.message_id, a.handler_id,
 			'Attempts never decrease: the delivery was changed by hand. Set attempts to the highest one logged.'
-		FROM outbox.attempt a JOIN outbox.delivery d ON d.message_id = a.message_id AND d.handler_id = a.handler_id
+		FROM outbox.attempt a JOIN routed d ON d.message_id = a.message_id AND d.handler_id = a.handler_id
 		WHERE a.attempt > d.attempts
 		UNION ALL
 		SELECT 'logged attempt without delivery', 'warning', a.message_id, a.handler_id,
 			'The delivery was removed by hand. Delete the attempt.'
-		FROM outbox.attempt a LEFT JOIN outbox.delivery d ON d.message_id = a.message_id AND d.handler_id = a.handler_id
+		FROM outbox.attempt a LEFT JOIN routed d ON d.message_id = a.message_id AND d.handler_id = a.handler_id
 		WHERE d.message_id IS NULL
 		UNION ALL
 		SELECT 'message without delivery', 'info', m.id, NULL,
 			'No handler took its topic when it was staged (outbox.unrouted = delivered).'
 		FROM outbox.message m
-		WHERE NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id)
+		WHERE NOT EXISTS (SELECT FROM routed d WHERE d.message_id = m.id)
 	), summary AS (
 		SELECT p.finding, p.severity, count(*) AS n, (array_agg(p.message_id ORDER BY p.message_id))[1] AS message_id,
 			(array_agg(p.handler_id ORDER BY p.message_id))[1] AS handler_id, p.hint
@@ -2337,8 +2453,8 @@ BEGIN
 		coalesce(sum(b.dead), 0), max(b.oldest_due_age) FILTER (WHERE NOT b.paused), count(*) FILTER (WHERE b.paused)
 	INTO due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers
 	FROM outbox.backlog b;
-	SELECT count(*) INTO newly_dead FROM outbox.delivery d
-	WHERE d.state = 4 AND d.state IN (4, 5) AND d.settled_at > clock_timestamp() - interval '1 hour';
+	SELECT count(*) INTO newly_dead FROM outbox.receipt r
+	WHERE r.state = 4 AND r.state + 0 IN (4, 5) AND r.settled_at > clock_timestamp() - interval '1 hour';
 	SELECT count(*) INTO failing_handlers
 	FROM outbox.handler_status s JOIN outbox.handler h ON h.id = s.handler_id
 	WHERE h.dropped_at IS NULL AND s.breaker <> 'closed';
@@ -2385,48 +2501,68 @@ Reads outstanding and dead deliveries only, however many are settled.';
 -- of the extension: EXECUTE on it would be checked against the reader.
 -----------------------------------------------------------------------------
 
+-- A part for each state of receipts, so that who asks for one reads no others.
 CREATE VIEW outbox.deliveries AS
-SELECT d.message_id, h.name AS handler, m.topic,
-	('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[d.state OPERATOR(pg_catalog.+) 1] AS state, d.attempts, d.attempts - d.budget_from AS attempts_of_budget,
+SELECT d.message_id, h.name AS handler, m.topic, d.state, d.attempts, d.attempts OPERATOR(pg_catalog.-) d.budget_from AS attempts_of_budget,
 	m.staged_at, d.due_at, d.settled_at, d.code, d.http_status, d.error, m.key, m.tenant, m.correlation_id, d.handler_id
-FROM outbox.delivery d
+FROM (
+	SELECT o.message_id, o.handler_id, ('{pending,retrying,leased}'::text[])[o.state OPERATOR(pg_catalog.+) 1] AS state,
+		o.attempts, o.budget_from, o.due_at, NULL::timestamptz AS settled_at, o.code, o.http_status, o.error
+	FROM outbox.delivery o
+	UNION ALL
+	SELECT r.message_id, r.handler_id, 'delivered'::text, r.attempts, r.budget_from, NULL::timestamptz, r.settled_at, r.code, r.http_status, r.error
+	FROM outbox.receipt r WHERE r.state + 0 NOT IN (4, 5)
+	UNION ALL
+	SELECT r.message_id, r.handler_id, 'dead'::text, r.attempts, r.budget_from, NULL::timestamptz, r.settled_at, r.code, r.http_status, r.error
+	FROM outbox.receipt r WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 4
+	UNION ALL
+	SELECT r.message_id, r.handler_id, 'cancelled'::text, r.attempts, r.budget_from, NULL::timestamptz, r.settled_at, r.code, r.http_status, r.error
+	FROM outbox.receipt r WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 5) AS d
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id;
 COMMENT ON VIEW outbox.deliveries IS
-'Every delivery: one message for one handler, its state (pending, retrying, leased, delivered, dead, cancelled), attempts so far and of the present budget, when it is due (for a leased one: until when), and the outcome of the last attempt';
+'Every delivery: one message for one handler, its state (pending, retrying, leased, delivered, dead, cancelled), attempts so far and of the present budget, when it is due if it is outstanding (for a leased one: until when), when it was settled if it is, and the outcome of the last attempt';
 
 -- A barrier: a function in the reader's query must not see other payloads than these.
 CREATE VIEW outbox.dead_letters WITH (security_barrier) AS
 SELECT d.message_id, h.name AS handler, m.topic, d.code, d.http_status, d.error, d.attempts, m.staged_at, d.settled_at AS died_at,
 	m.payload, m.headers, m.key, m.tenant, m.correlation_id, d.handler_id
-FROM outbox.delivery d
+FROM outbox.receipt d
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
-WHERE d.state IN (4, 5) AND d.state OPERATOR(pg_catalog.=) 4;
+WHERE d.state + 0 IN (4, 5) AND d.state OPERATOR(pg_catalog.=) 4;
 COMMENT ON VIEW outbox.dead_letters IS
 'Deliveries that will not be tried again unless an operator requeues them: what it was, why it died (code, HTTP status, error or start of the response), when, after how many attempts';
 
+-- Each table is read once, however many handlers there are; the cancelled ones
+-- only if they are asked for.
 CREATE VIEW outbox.backlog AS
-SELECT h.name AS handler, CASE WHEN h.id OPERATOR(pg_catalog.=) 0 THEN 'none' WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, s.paused_at IS NOT NULL AS paused,
-	o.pending, o.due, o.scheduled, o.retrying, o.leased, b.dead, b.cancelled, o.oldest_due_at,
-	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.oldest_due_at AS oldest_due_age, h.id AS handler_id
-FROM outbox.handler h
-LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
-CROSS JOIN LATERAL (
-	SELECT pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 0) AS pending,
+WITH outstanding AS MATERIALIZED (
+	SELECT d.handler_id, pg_catalog.count(*) AS total,
+		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 0) AS pending,
 		pg_catalog.count(*) FILTER (WHERE d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()) AS due,
 		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 0 AND d.due_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()) AS scheduled,
 		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 1) AS retrying,
 		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 2) AS leased,
 		pg_catalog.min(d.due_at) FILTER (WHERE d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()) AS oldest_due_at
-	FROM outbox.delivery d
-	WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.state OPERATOR(pg_catalog.<) 3) AS o
-CROSS JOIN LATERAL (
-	SELECT pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 4) AS dead,
-		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 5) AS cancelled
-	FROM outbox.delivery d
-	WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.state IN (4, 5)) AS b
-WHERE (h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0) OR o.pending OPERATOR(pg_catalog.+) o.retrying OPERATOR(pg_catalog.+) o.leased OPERATOR(pg_catalog.+) b.dead OPERATOR(pg_catalog.>) 0;
+	FROM outbox.delivery d GROUP BY d.handler_id
+), dead AS MATERIALIZED (
+	SELECT r.handler_id, pg_catalog.count(*) AS total FROM outbox.receipt r
+	WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 4 GROUP BY r.handler_id
+), cancelled AS MATERIALIZED (
+	SELECT r.handler_id, pg_catalog.count(*) AS total FROM outbox.receipt r
+	WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 5 GROUP BY r.handler_id
+)
+SELECT h.name AS handler, CASE WHEN h.id OPERATOR(pg_catalog.=) 0 THEN 'none' WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, s.paused_at IS NOT NULL AS paused,
+	COALESCE(o.pending, 0) AS pending, COALESCE(o.due, 0) AS due, COALESCE(o.scheduled, 0) AS scheduled,
+	COALESCE(o.retrying, 0) AS retrying, COALESCE(o.leased, 0) AS leased, COALESCE(b.total, 0) AS dead,
+	COALESCE((SELECT c.total FROM cancelled c WHERE c.handler_id OPERATOR(pg_catalog.=) h.id), 0) AS cancelled, o.oldest_due_at,
+	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.oldest_due_at AS oldest_due_age, h.id AS handler_id
+FROM outbox.handler h
+LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
+LEFT JOIN outstanding o ON o.handler_id OPERATOR(pg_catalog.=) h.id
+LEFT JOIN dead b ON b.handler_id OPERATOR(pg_catalog.=) h.id
+WHERE (h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0) OR o.total OPERATOR(pg_catalog.>) 0 OR b.total OPERATOR(pg_catalog.>) 0;
 COMMENT ON VIEW outbox.backlog IS
 'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead and cancelled. Reads no settled deliveries but those. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
 
@@ -2434,22 +2570,22 @@ CREATE VIEW outbox.blocked_keys AS
 WITH RECURSIVE waiting_key AS (
 	-- From key to key in the index, however many deliveries each has.
 	(SELECT d.handler_id, d.key FROM outbox.delivery d
-	WHERE d.state < 3 AND d.key IS NOT NULL
+	WHERE d.key IS NOT NULL
 	ORDER BY d.handler_id, d.key LIMIT 1)
 	UNION ALL
 	SELECT n.handler_id, n.key
 	FROM waiting_key k
 	CROSS JOIN LATERAL (
 		SELECT d.handler_id, d.key FROM outbox.delivery d
-		WHERE d.state < 3 AND d.key IS NOT NULL AND ROW(d.handler_id, d.key) OPERATOR(pg_catalog.>) ROW(k.handler_id, k.key)
+		WHERE d.key IS NOT NULL AND ROW(d.handler_id, d.key) OPERATOR(pg_catalog.>) ROW(k.handler_id, k.key)
 		ORDER BY d.handler_id, d.key LIMIT 1) AS n
 ), known_key AS (
 	SELECT k.handler_id, k.key FROM waiting_key k
 	UNION
-	SELECT h.id, d.key
+	SELECT h.id, r.key
 	FROM outbox.handler h
-	JOIN outbox.delivery d ON d.handler_id OPERATOR(pg_catalog.=) h.id
-	WHERE h.on_dead OPERATOR(pg_catalog.=) 'block' AND d.state IN (2, 4) AND d.state OPERATOR(pg_catalog.=) 4 AND d.key IS NOT NULL
+	JOIN outbox.receipt r ON r.handler_id OPERATOR(pg_catalog.=) h.id
+	WHERE h.on_dead OPERATOR(pg_catalog.=) 'block' AND r.key IS NOT NULL
 ), head AS (
 	SELECT k.handler_id, k.key, b.message_id,
 		CASE WHEN b.state OPERATOR(pg_catalog.=) 0 THEN 'scheduled' ELSE ('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[b.state OPERATOR(pg_catalog.+) 1] END AS why
@@ -2458,34 +2594,39 @@ WITH RECURSIVE waiting_key AS (
 	CROSS JOIN LATERAL (
 		-- Whichever of these comes first; what is leased goes before all.
 		(SELECT d.message_id, d.state, d.due_at, 0 AS place FROM outbox.delivery d
-		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key AND d.state IN (2, 4) AND d.state OPERATOR(pg_catalog.=) 2
+		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key AND d.state OPERATOR(pg_catalog.=) 2
 		ORDER BY d.message_id LIMIT 1)
 		UNION ALL
 		(SELECT d.message_id, d.state, d.due_at, 1 FROM outbox.delivery d
-		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key AND d.state < 3
+		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key
 		ORDER BY d.message_id LIMIT 1)
 		UNION ALL
-		(SELECT d.message_id, d.state, d.due_at, 1 FROM outbox.delivery d
-		WHERE d.handler_id OPERATOR(pg_catalog.=) k.handler_id AND d.key OPERATOR(pg_catalog.=) k.key AND d.state IN (2, 4) AND d.state OPERATOR(pg_catalog.=) 4
+		(SELECT r.message_id, r.state, NULL, 1 FROM outbox.receipt r
+		WHERE r.handler_id OPERATOR(pg_catalog.=) k.handler_id AND r.key OPERATOR(pg_catalog.=) k.key
 			AND h.on_dead OPERATOR(pg_catalog.=) 'block'
-		ORDER BY d.message_id LIMIT 1)
+		ORDER BY r.message_id LIMIT 1)
 		ORDER BY place, message_id LIMIT 1) AS b
 	WHERE h.dropped_at IS NULL
 		AND (b.state OPERATOR(pg_catalog.<>) 0 OR b.due_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
 )
 SELECT h.name AS handler, b.key, b.why,
 	(SELECT pg_catalog.count(*) FROM outbox.delivery d
-	WHERE d.handler_id OPERATOR(pg_catalog.=) b.handler_id AND d.key OPERATOR(pg_catalog.=) b.key AND d.state < 3
+	WHERE d.handler_id OPERATOR(pg_catalog.=) b.handler_id AND d.key OPERATOR(pg_catalog.=) b.key
 		AND d.message_id OPERATOR(pg_catalog.<>) b.message_id) AS waiting,
 	m.staged_at AS waiting_since, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) m.staged_at AS waiting_age,
 	b.message_id AS head_id, d.attempts AS head_attempts, d.code AS head_code, d.error AS head_error,
-	CASE WHEN d.state < 3 THEN d.due_at END AS next_due_at, d.settled_at AS died_at, b.handler_id
+	d.due_at AS next_due_at, d.settled_at AS died_at, b.handler_id
 FROM head b
 JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) b.handler_id
-JOIN outbox.delivery d ON d.message_id OPERATOR(pg_catalog.=) b.message_id AND d.handler_id OPERATOR(pg_catalog.=) b.handler_id
+CROSS JOIN LATERAL (
+	SELECT o.attempts, o.code, o.error, o.due_at, NULL::timestamptz AS settled_at FROM outbox.delivery o
+	WHERE o.message_id OPERATOR(pg_catalog.=) b.message_id AND o.handler_id OPERATOR(pg_catalog.=) b.handler_id
+	UNION ALL
+	SELECT r.attempts, r.code, r.error, NULL, r.settled_at FROM outbox.receipt r
+	WHERE r.message_id OPERATOR(pg_catalog.=) b.message_id AND r.handler_id OPERATOR(pg_catalog.=) b.handler_id) AS d
 LEFT JOIN LATERAL (
 	SELECT f.message_id FROM outbox.delivery f
-	WHERE f.handler_id OPERATOR(pg_catalog.=) b.handler_id AND f.key OPERATOR(pg_catalog.=) b.key AND f.state < 3
+	WHERE f.handler_id OPERATOR(pg_catalog.=) b.handler_id AND f.key OPERATOR(pg_catalog.=) b.key
 		AND f.message_id OPERATOR(pg_catalog.<>) b.message_id
 	ORDER BY f.message_id LIMIT 1) AS w ON true
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) w.message_id
@@ -2502,7 +2643,7 @@ FROM outbox.attempt a
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) a.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) a.handler_id;
 COMMENT ON VIEW outbox.attempts IS
-'Attempts that were logged (outbox.log_attempts: failures, all or none): when they ended, how long they took, and the state they led the delivery to';
+'Attempts that were logged (outbox.log_attempts: failures, all or none): when they ended, how long they took, and the state they led the delivery to. Of a delivery that is tried more than 200 times the first 100 and the last 100 are kept';
 
 CREATE VIEW outbox.handler_stats AS
 SELECT h.name AS handler, pg_catalog.count(*) AS deliveries,
@@ -2520,7 +2661,11 @@ FROM (
 	SELECT (pg_catalog.lpad(pg_catalog.to_hex(pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.now() OPERATOR(pg_catalog.-) '1 hour'::interval)
 		OPERATOR(pg_catalog.*) 1000)::bigint), 12, '0') OPERATOR(pg_catalog.||) '70008000000000000000')::uuid AS id) AS hour_ago
 JOIN outbox.message m ON m.id OPERATOR(pg_catalog.>=) hour_ago.id
-JOIN outbox.delivery d ON d.message_id OPERATOR(pg_catalog.=) m.id AND d.message_id OPERATOR(pg_catalog.>=) hour_ago.id
+JOIN (
+	SELECT o.message_id, o.handler_id, o.state, o.attempts, NULL::timestamptz AS settled_at FROM outbox.delivery o
+	UNION ALL
+	SELECT r.message_id, r.handler_id, r.state, r.attempts, r.settled_at FROM outbox.receipt r) AS d
+	ON d.message_id OPERATOR(pg_catalog.=) m.id AND d.message_id OPERATOR(pg_catalog.>=) hour_ago.id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
 GROUP BY d.handler_id, h.name;
 COMMENT ON VIEW outbox.handler_stats IS

@@ -18,47 +18,25 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/relscan.h"
-#include "access/skey.h"
-#include "access/table.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
 
 #include "common/result_set.h"
-#include "compat.h"
 #include "consume/arguments.h"
 #include "consume/obligations.h"
 #include "consume/outcome_row.h"
 #include "consume/walk.h"
 #include "table/durability.h"
-#include "table/relation.h"
+#include "table/message.h"
 
 #define MAX_CLAIM 10000
-
-/* The columns of outbox.message, as the install script defines them. */
-enum
-{
-	Anum_message_id = 1,
-	Anum_message_staged_at,
-	Anum_message_min_version,
-	Anum_message_topic,
-	Anum_message_key,
-	Anum_message_dedupe_key,
-	Anum_message_tenant,
-	Anum_message_correlation_id,
-	Anum_message_headers,
-	Anum_message_payload
-};
 
 /* The columns that claim() returns. */
 enum
@@ -79,56 +57,13 @@ enum
 typedef struct Claim
 {
 	TimestampTz leased_until;
-	Relation	message;
-	Relation	message_pkey;
-	IndexScanDesc message_scan;
-	TupleTableSlot *message_slot;
+	OutboxMessageTable messages;
 	ReturnSetInfo *result;
 	XLogRecPtr	flush_point;	/* WAL up to here makes durable what is handed out */
 	List	   *attempts;
 } Claim;
 
-static void
-open_messages(Claim *claim)
-{
-	claim->message = outbox_table_open("message", AccessShareLock);
-	if (RelationGetNumberOfAttributes(claim->message) < Anum_message_payload)
-		elog(ERROR, "table outbox.message has %d columns instead of %d",
-			 RelationGetNumberOfAttributes(claim->message), Anum_message_payload);
-	claim->message_pkey = outbox_index_open(claim->message, "message_pkey", AccessShareLock);
-	claim->message_slot = table_slot_create(claim->message, NULL);
-}
-
-static void
-close_messages(Claim *claim)
-{
-	if (claim->message_scan)
-		index_endscan(claim->message_scan);
-	ExecDropSingleTupleTableSlot(claim->message_slot);
-	index_close(claim->message_pkey, NoLock);
-	table_close(claim->message, NoLock);
-}
-
-static bool
-find_message(Claim *claim, const pg_uuid_t *id)
-{
-	ScanKeyData key;
-
-	/* Messages are never changed, so an earlier round's snapshot shows a subset of them. */
-	if (claim->message_scan != NULL && claim->message_scan->xs_snapshot != GetActiveSnapshot())
-	{
-		index_endscan(claim->message_scan);
-		claim->message_scan = NULL;
-	}
-	if (claim->message_scan == NULL)
-		claim->message_scan = outbox_index_beginscan(claim->message, claim->message_pkey,
-													 GetActiveSnapshot(), 1);
-	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
-	index_rescan(claim->message_scan, &key, 1, NULL, 0);
-	return index_getnext_slot(claim->message_scan, ForwardScanDirection, claim->message_slot);
-}
-
-/* What this row says is about to be acted upon. */
+/* What is handed out must be safe first. */
 static void
 note_durability(Claim *claim, TupleTableSlot *slot)
 {
@@ -192,39 +127,35 @@ static void
 write_lease(OutboxWalk *walk, const OutboxDeliveryRow *row, const OutboxVerdict *expired)
 {
 	Claim	   *claim = walk->arg;
-	OutboxDeliveryTable *table = &walk->table;
 	OutboxQueuePosition key = {claim->leased_until, row->key.id};
+	OutboxOutcome lapsed = {0};
 
-	outbox_deliveries_begin_change(table);
-	outbox_deliveries_set(table, Anum_delivery_state, Int16GetDatum(OUTBOX_LEASED));
-	outbox_deliveries_set(table, Anum_delivery_attempts, Int32GetDatum(row->attempts + 1));
-	outbox_deliveries_set(table, Anum_delivery_due_at, TimestampTzGetDatum(claim->leased_until));
 	if (expired != NULL)
 	{
-		outbox_deliveries_set_text(table, Anum_delivery_code, expired->code);
-		outbox_deliveries_set(table, Anum_delivery_streak, Int16GetDatum(Min(expired->streak, OUTBOX_STREAK_MAX)));
-		outbox_deliveries_set_null(table, Anum_delivery_error);
+		lapsed.code = expired->code;
+		lapsed.streak = expired->streak;
 	}
-	outbox_deliveries_store_change(table);
+	(void) outbox_deliveries_lease(&walk->table, outbox_next_attempt(row->attempts), row->budget_from,
+								   claim->leased_until, expired != NULL ? &lapsed : NULL, true);
 	outbox_consume_moved(&walk->handler->ref, &key);
 }
 
 static void
 copy_column(Claim *claim, int out, AttrNumber column, Datum *values, bool *isnull)
 {
-	values[out] = slot_getattr(claim->message_slot, column, &isnull[out]);
+	values[out] = slot_getattr(claim->messages.slot, column, &isnull[out]);
 }
 
-/* Hand the message in message_slot to the consumer. */
+/* Hand the message that was found to the consumer. */
 static void
 return_message(Claim *claim, const OutboxDeliveryRow *row)
 {
 	Datum		values[OUT_COLUMNS];
 	bool		isnull[OUT_COLUMNS] = {false};
 
-	slot_getallattrs(claim->message_slot);
+	slot_getallattrs(claim->messages.slot);
 	values[OUT_ID] = UUIDPGetDatum(&row->key.id);
-	values[OUT_ATTEMPT] = Int32GetDatum(row->attempts + 1);
+	values[OUT_ATTEMPT] = Int32GetDatum(outbox_next_attempt(row->attempts));
 	copy_column(claim, OUT_TOPIC, Anum_message_topic, values, isnull);
 	copy_column(claim, OUT_PAYLOAD, Anum_message_payload, values, isnull);
 	copy_column(claim, OUT_KEY, Anum_message_key, values, isnull);
@@ -254,7 +185,7 @@ take(OutboxWalk *walk)
 	expired = row.state == OUTBOX_LEASED;
 	if (expired && end_expired(walk, &row, &verdict))
 		return OUTBOX_VISIT_PASSED;
-	if (!find_message(claim, &row.key.id))
+	if (!outbox_messages_find(&claim->messages, &row.key.id))
 	{
 		bury_without_message(walk, &row, &claim->attempts);
 		return OUTBOX_VISIT_PASSED;
@@ -284,9 +215,9 @@ claim_messages(const OutboxPullHandler *handler, int32 version, int max_messages
 		.arg = claim
 	};
 
-	open_messages(claim);
+	outbox_messages_open(&claim->messages);
 	outbox_walk(&walk);
-	close_messages(claim);
+	outbox_messages_close(&claim->messages);
 	outbox_log_noted_attempts(claim->attempts);
 	if (walk.taken > 0 && !XLogRecPtrIsInvalid(claim->flush_point))
 		XLogFlush(claim->flush_point);

@@ -3,10 +3,10 @@
  * key_order.c
  *		On ordered handlers: which delivery of a message key may go next.
  *
- * Heads are found in two partial indexes: delivery_keyed has the outstanding
- * rows by (handler, key, id), delivery_blocking the leased and dead ones by
- * (handler, key, state, id).  A key that has been drained for long leaves
- * many dead index entries; its floor (watermark.h) skips them.
+ * Heads are found in partial indexes: delivery_keyed has the outstanding rows
+ * by (handler, key, id), delivery_leased the leased ones among them, and
+ * dead_key.h finds the dead.  A key that has been drained for long leaves many
+ * dead index entries; its floor (watermark.h) skips them.
  *
  *-------------------------------------------------------------------------
  */
@@ -55,7 +55,9 @@ outbox_key_order_open(OutboxKeyOrder *order, const OutboxPullHandler *handler,
 	if (!handler->ordered)
 		return;
 	order->keyed = outbox_deliveries_index(table, "delivery_keyed");
-	order->blocking = outbox_deliveries_index(table, "delivery_blocking");
+	order->leased = outbox_deliveries_index(table, "delivery_leased");
+	if (handler->block_on_dead)
+		(void) outbox_dead_keys_open(&order->dead, false);
 	order->slot = table_slot_create(table->rel, NULL);
 	order->cache = palloc(sizeof(OutboxCachedHead) * OUTBOX_HEAD_CACHE);
 	clear_cache(order);
@@ -66,10 +68,11 @@ end_scans(OutboxKeyOrder *order)
 {
 	if (order->keyed_scan)
 		index_endscan(order->keyed_scan);
-	if (order->blocking_scan)
-		index_endscan(order->blocking_scan);
+	if (order->leased_scan)
+		index_endscan(order->leased_scan);
 	order->keyed_scan = NULL;
-	order->blocking_scan = NULL;
+	order->leased_scan = NULL;
+	outbox_dead_keys_new_snapshot(&order->dead);
 }
 
 void
@@ -88,7 +91,8 @@ outbox_key_order_close(OutboxKeyOrder *order)
 		return;
 	end_scans(order);
 	ExecDropSingleTupleTableSlot(order->slot);
-	index_close(order->blocking, NoLock);
+	outbox_dead_keys_close(&order->dead);
+	index_close(order->leased, NoLock);
 	index_close(order->keyed, NoLock);
 }
 
@@ -96,7 +100,7 @@ static void
 begin_scans(OutboxKeyOrder *order)
 {
 	order->keyed_scan = outbox_index_beginscan(order->table->rel, order->keyed, GetActiveSnapshot(), 3);
-	order->blocking_scan = outbox_index_beginscan(order->table->rel, order->blocking, GetActiveSnapshot(), 4);
+	order->leased_scan = outbox_index_beginscan(order->table->rel, order->leased, GetActiveSnapshot(), 3);
 }
 
 static void
@@ -107,17 +111,16 @@ init_key(ScanKey scankey, const OutboxKeyOrder *order, Relation index, const tex
 						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(key));
 }
 
-/* The first row of the key in this state, with an id from floor on. */
+/* The leased row of the key, with an id from floor on. */
 static bool
-find_blocking(OutboxKeyOrder *order, const text *key, OutboxState state, const pg_uuid_t *floor)
+find_leased(OutboxKeyOrder *order, const text *key, const pg_uuid_t *floor)
 {
-	ScanKeyData keys[4];
+	ScanKeyData keys[3];
 
-	init_key(keys, order, order->blocking, key);
-	ScanKeyInit(&keys[2], 3, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(state));
-	ScanKeyInit(&keys[3], 4, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(floor));
-	index_rescan(order->blocking_scan, keys, 4, NULL, 0);
-	return index_getnext_slot(order->blocking_scan, ForwardScanDirection, order->slot);
+	init_key(keys, order, order->leased, key);
+	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(floor));
+	index_rescan(order->leased_scan, keys, 3, NULL, 0);
+	return index_getnext_slot(order->leased_scan, ForwardScanDirection, order->slot);
 }
 
 static pg_uuid_t
@@ -164,12 +167,12 @@ find_head(OutboxKeyOrder *order, const text *key)
 	pg_uuid_t	head;
 
 	outbox_key_floor_get(&order->handler->ref, VARDATA_ANY(key), VARSIZE_ANY_EXHDR(key), &floor);
-	if (find_blocking(order, key, OUTBOX_LEASED, &floor))
+	if (find_leased(order, key, &floor))
 		return true;
 	if (order->handler->block_on_dead)
 	{
-		bool		dead = find_blocking(order, key, OUTBOX_DEAD, &nil);
-		pg_uuid_t	dead_id = dead ? slot_id(order->slot) : nil;
+		pg_uuid_t	dead_id;
+		bool		dead = outbox_dead_keys_find(&order->dead, order->handler->id, key, &dead_id);
 
 		if (!find_smallest(order, key, &floor))
 			return false;
@@ -248,7 +251,8 @@ outbox_key_is_head_now(OutboxKeyOrder *order, const text *key, const pg_uuid_t *
 	bool		is_head;
 
 	now.keyed_scan = NULL;
-	now.blocking_scan = NULL;
+	now.leased_scan = NULL;
+	now.dead.scan = NULL;
 
 	PushActiveSnapshot(GetLatestSnapshot());
 	is_head = outbox_key_head(&now, key);

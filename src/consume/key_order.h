@@ -21,6 +21,7 @@
 
 #include "consume/pull_handler.h"
 #include "consume/watermark.h"
+#include "table/dead_key.h"
 #include "table/delivery.h"
 
 #define OUTBOX_HEAD_CACHE 64
@@ -41,9 +42,10 @@ typedef struct OutboxKeyOrder
 	OutboxDeliveryTable *table;
 	const OutboxClaimStart *start;	/* for raising floors */
 	Relation	keyed;
-	Relation	blocking;
+	Relation	leased;
+	OutboxDeadKeys dead;		/* where those bar their key */
 	IndexScanDesc keyed_scan;	/* under the walk's snapshot; NULL until used */
-	IndexScanDesc blocking_scan;
+	IndexScanDesc leased_scan;
 	TupleTableSlot *slot;		/* the head last found */
 	OutboxCachedHead *cache;
 } OutboxKeyOrder;

@@ -81,23 +81,20 @@ outbox_write_outcome(const OutboxPullHandler *handler, OutboxDeliveryTable *tabl
 					 const char *error, TimestampTz due_at, TimestampTz now, List **attempts)
 {
 	OutboxQueuePosition key = {due_at, row->key.id};
-	bool		final = verdict->state >= OUTBOX_DELIVERED;
+	OutboxOutcome outcome = {
+		.state = verdict->state,
+		.attempts = row->attempts,
+		.budget_from = row->budget_from,
+		.streak = verdict->streak,
+		.code = verdict->code,
+		.error = error,
+		.due_at = due_at,
+		.settled_at = now
+	};
 
 	outbox_note_attempt(handler, row, verdict->state, verdict->code, error, now, attempts);
-
-	outbox_deliveries_begin_change(table);
-	outbox_deliveries_set(table, Anum_delivery_state, Int16GetDatum(verdict->state));
-	outbox_deliveries_set(table, Anum_delivery_streak, Int16GetDatum(Min(verdict->streak, OUTBOX_STREAK_MAX)));
-	outbox_deliveries_set_null(table, Anum_delivery_http_status);
-	outbox_deliveries_set_text(table, Anum_delivery_code, verdict->code);
-	outbox_deliveries_set_text(table, Anum_delivery_error, error);
-	if (final)
-		outbox_deliveries_set(table, Anum_delivery_settled_at, TimestampTzGetDatum(now));
-	else
-		outbox_deliveries_set(table, Anum_delivery_due_at, TimestampTzGetDatum(due_at));
-	outbox_deliveries_store_change(table);
-
-	if (!final)
+	(void) outbox_deliveries_settle(table, &outcome, true);
+	if (verdict->state < OUTBOX_DELIVERED)
 		outbox_consume_moved(&handler->ref, &key);
 	/* What came after it may go now; even if it is tried again, something before it may. */
 	if (handler->ordered && row->message_key != NULL)

@@ -189,7 +189,7 @@ lock_tables(void)
 		if (!outbox_lock_if_free(read[i], AccessShareLock))
 			return false;
 	}
-	return outbox_lock_if_free("delivery", RowExclusiveLock) && outbox_lock_if_free("attempt", RowExclusiveLock);
+	return outbox_deliveries_lock_tables() && outbox_lock_if_free("attempt", RowExclusiveLock);
 }
 
 void

@@ -63,9 +63,7 @@ extend_lease(Settlement *s, const OutboxDeliveryRow *row)
 {
 	OutboxQueuePosition key = {s->due_at, row->key.id};
 
-	outbox_deliveries_begin_change(&s->table);
-	outbox_deliveries_set(&s->table, Anum_delivery_due_at, TimestampTzGetDatum(s->due_at));
-	outbox_deliveries_store_change(&s->table);
+	(void) outbox_deliveries_lease(&s->table, row->attempts, row->budget_from, s->due_at, NULL, true);
 	outbox_consume_moved(&s->handler.ref, &key);
 }
 

@@ -23,6 +23,7 @@
 #include "consume/waiters.h"
 #include "consume/walk.h"
 #include "shared/doorbell.h"
+#include "table/message.h"
 
 /* Dead entries that a look into the future steps over before it takes what it has. */
 #define MAX_FUTURE_ENTRIES 1000
@@ -195,38 +196,72 @@ visit_row_of_stray(OutboxWalk *walk)
 
 /* On an ordered handler a reported message stands for its key: whoever is head of it now. */
 static bool
-find_head_of_stray(OutboxWalk *walk)
+find_head_of(OutboxWalk *walk, const text *key)
+{
+	OutboxDeliveryRow row;
+
+	if (!outbox_key_head(&walk->order, key))
+		return false;
+	outbox_deliveries_read(walk->order.slot, &row);
+	return outbox_deliveries_find(&walk->table, &row.key.id, walk->handler->id);
+}
+
+/*
+ * The key of a message whose delivery has been settled, NULL if it has none.
+ * False if the message is gone.
+ */
+static bool
+find_key_of_settled(const pg_uuid_t *id, text **key)
+{
+	OutboxMessageTable messages;
+	bool		found;
+	bool		isnull = true;
+	Datum		value = (Datum) 0;
+
+	outbox_messages_open(&messages);
+	found = outbox_messages_find(&messages, id);
+	if (found)
+		value = slot_getattr(messages.slot, Anum_message_key, &isnull);
+	*key = isnull ? NULL : DatumGetTextPCopy(value);
+	outbox_messages_close(&messages);
+	return found;
+}
+
+/* The delivery of the stray is outstanding, and in table.slot. */
+static void
+visit_outstanding_stray(OutboxWalk *walk)
 {
 	OutboxDeliveryRow row;
 
 	outbox_deliveries_read(walk->table.slot, &row);
-	if (row.message_key == NULL)
-		return true;
-	if (!outbox_key_head(&walk->order, row.message_key))
-		return false;
-	outbox_deliveries_read(walk->order.slot, &row);
-	return outbox_deliveries_find(&walk->table, &row.key.id, walk->handler->id);
+	if (!walk->handler->ordered || row.message_key == NULL || find_head_of(walk, row.message_key))
+		visit_row_of_stray(walk);
 }
 
 /* Returns false if the position cannot be trusted any more. */
 static bool
 visit_stray(OutboxWalk *walk, const OutboxQueuePosition *stray)
 {
-	const OutboxPullHandler *handler = walk->handler;
+	text	   *key;
 
 	CHECK_FOR_INTERRUPTS();
-	if (!outbox_deliveries_find(&walk->table, &stray->id, handler->id))
+	if (outbox_deliveries_find(&walk->table, &stray->id, walk->handler->id))
 	{
-		if (!handler->ordered)
-			return true;
-		/* Deleted, and which key it made way for is not known: a claim has to find out. */
-		if (!walk->writing)
-			walk->taken++;
-		return !walk->writing;
+		visit_outstanding_stray(walk);
+		return true;
 	}
-	if (!handler->ordered || find_head_of_stray(walk))
-		visit_row_of_stray(walk);
-	return true;
+	if (!walk->handler->ordered)
+		return true;
+	if (find_key_of_settled(&stray->id, &key))
+	{
+		if (key != NULL && find_head_of(walk, key))
+			visit_row_of_stray(walk);
+		return true;
+	}
+	/* Deleted, and which key it made way for is not known: a claim has to find out. */
+	if (!walk->writing)
+		walk->taken++;
+	return !walk->writing;
 }
 
 /* Go through the strays of this round, which are ours and no matter of turns. */

@@ -117,7 +117,6 @@ outbox_fetch_begin(void)
 		return false;
 	}
 
-	outbox_take_begin(reader.delivery);
 	outbox_durable_begin(snapshot);
 	reader.scan = outbox_index_beginscan(reader.delivery, reader.outstanding, snapshot, 2);
 	/* The key of an entry is needed even where its row is dead. */

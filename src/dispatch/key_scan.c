@@ -29,6 +29,8 @@
 #include "compat.h"
 #include "dispatch/key_scan.h"
 #include "dispatch/order.h"
+#include "table/columns.h"
+#include "table/dead_key.h"
 #include "table/relation.h"
 
 /* Read ahead, a scan steps over so many entries of settled rows behind the last one it has met. */
@@ -41,9 +43,8 @@
 typedef struct KeyScan
 {
 	Relation	keyed;
-	Relation	blocking;
 	IndexScanDesc keyed_scan;
-	IndexScanDesc blocking_scan;
+	OutboxDeadKeys dead;
 	TupleTableSlot *slot;
 	text	   *key;			/* what keyed_scan looks for */
 	pg_uuid_t	start;			/* and from where */
@@ -51,34 +52,21 @@ typedef struct KeyScan
 
 static KeyScan key_scan;
 static OutboxOrderKey *scanned_key = NULL;	/* the key that is being scanned */
-
-typedef enum Column
-{
-	C_KEY, C_DUE_AT, C_MESSAGE_ID, COLUMNS
-} Column;
-
-static const char *const column_names[COLUMNS] = {"key", "due_at", "message_id"};
-static AttrNumber columns[COLUMNS];
-
 bool
 outbox_key_scan_begin(Relation delivery, Snapshot snapshot)
 {
-	static Oid	found_in = InvalidOid;
-
 	memset(&key_scan, 0, sizeof(key_scan));
 	if (!outbox_order_exists())
 		return true;
 	if ((key_scan.keyed = outbox_index_open_if_free(delivery, "delivery_keyed", AccessShareLock)) == NULL ||
-		(key_scan.blocking = outbox_index_open_if_free(delivery, "delivery_blocking", AccessShareLock)) == NULL)
+		!outbox_dead_keys_open(&key_scan.dead, true))
 	{
 		outbox_key_scan_end();
 		return false;
 	}
-	outbox_find_columns(delivery, column_names, columns, COLUMNS, &found_in);
 	key_scan.keyed_scan = outbox_index_beginscan(delivery, key_scan.keyed, snapshot, 3);
 	/* The id of an entry is needed even where its row is dead. */
 	key_scan.keyed_scan->xs_want_itup = true;
-	key_scan.blocking_scan = outbox_index_beginscan(delivery, key_scan.blocking, snapshot, 3);
 	key_scan.slot = table_slot_create(delivery, NULL);
 	return true;
 }
@@ -88,12 +76,9 @@ outbox_key_scan_end(void)
 {
 	if (key_scan.slot)
 		ExecDropSingleTupleTableSlot(key_scan.slot);
-	if (key_scan.blocking_scan)
-		index_endscan(key_scan.blocking_scan);
 	if (key_scan.keyed_scan)
 		index_endscan(key_scan.keyed_scan);
-	if (key_scan.blocking)
-		relation_close(key_scan.blocking, NoLock);
+	outbox_dead_keys_close(&key_scan.dead);
 	if (key_scan.keyed)
 		relation_close(key_scan.keyed, NoLock);
 	memset(&key_scan, 0, sizeof(key_scan));
@@ -110,20 +95,12 @@ outbox_key_scan_abort(void)
 	scanned_key = NULL;
 }
 
-static pg_uuid_t
-slot_id(void)
-{
-	bool		isnull;
-
-	return *DatumGetUUIDP(slot_getattr(key_scan.slot, columns[C_MESSAGE_ID], &isnull));
-}
-
 static TimestampTz
 slot_due_at(void)
 {
 	bool		isnull;
 
-	return DatumGetTimestampTz(slot_getattr(key_scan.slot, columns[C_DUE_AT], &isnull));
+	return DatumGetTimestampTz(slot_getattr(key_scan.slot, Anum_delivery_due_at, &isnull));
 }
 
 /* The conditions handler_id = $1 AND key = $2. */
@@ -163,17 +140,8 @@ entry_id(void)
 static bool
 find_dead(const OutboxLane *lane, pg_uuid_t *id)
 {
-	ScanKeyData keys[3];
-
-	if (!lane->handler->block_on_dead)
-		return false;
-	init_key(keys, key_scan.blocking, lane->handler_id);
-	ScanKeyInit(&keys[2], 3, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(OUTBOX_DEAD));
-	index_rescan(key_scan.blocking_scan, keys, 3, NULL, 0);
-	if (!index_getnext_slot(key_scan.blocking_scan, ForwardScanDirection, key_scan.slot))
-		return false;
-	*id = slot_id();
-	return true;
+	return lane->handler->block_on_dead &&
+		outbox_dead_keys_find(&key_scan.dead, lane->handler_id, key_scan.key, id);
 }
 
 /*
@@ -291,7 +259,7 @@ outbox_key_scan_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
 				 OutboxReadBounds *bounds, TimestampTz now)
 {
 	bool		isnull;
-	Datum		value = slot_getattr(slot, columns[C_KEY], &isnull);
+	Datum		value = slot_getattr(slot, Anum_delivery_key, &isnull);
 	char	   *name;
 	OutboxOrderKey *key;
 

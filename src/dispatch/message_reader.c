@@ -24,6 +24,7 @@
 #include "compat.h"
 #include "dispatch/durable.h"
 #include "dispatch/message_reader.h"
+#include "table/columns.h"
 #include "table/relation.h"
 
 /* Messages that are stepped over before the index is descended again. */
@@ -40,23 +41,11 @@ typedef struct Reader
 	TupleTableSlot *slot;
 } Reader;
 
-typedef enum Column
-{
-	M_HEADERS, M_TOPIC, M_KEY, M_TENANT, M_CORRELATION_ID, M_PAYLOAD, M_STAGED_AT, COLUMNS
-} Column;
-
-static const char *const column_names[COLUMNS] = {
-	"headers", "topic", "key", "tenant", "correlation_id", "payload", "staged_at"
-};
-
-static AttrNumber columns[COLUMNS];
 static Reader reader;
 
 bool
 outbox_message_reader_open(Snapshot snapshot)
 {
-	static Oid	found_in = InvalidOid;
-
 	memset(&reader, 0, sizeof(reader));
 	if ((reader.message = outbox_table_open_if_free("message", AccessShareLock)) == NULL)
 		return false;
@@ -65,7 +54,6 @@ outbox_message_reader_open(Snapshot snapshot)
 		relation_close(reader.message, NoLock);
 		return false;
 	}
-	outbox_find_columns(reader.message, column_names, columns, COLUMNS, &found_in);
 	reader.scan = outbox_index_beginscan(reader.message, reader.pkey, snapshot, 1);
 	reader.scan->xs_want_itup = true;
 	reader.slot = table_slot_create(reader.message, NULL);
@@ -89,9 +77,9 @@ outbox_message_reader_forget(void)
 }
 
 static Datum
-get(Column column, bool *isnull)
+get(AttrNumber column, bool *isnull)
 {
-	return slot_getattr(reader.slot, columns[column], isnull);
+	return slot_getattr(reader.slot, column, isnull);
 }
 
 /* Append a text column to the strings behind a message; returns its offset, 0 for NULL. */
@@ -169,24 +157,24 @@ build(const pg_uuid_t *id, MemoryContext context)
 	initStringInfo(&buf);
 	appendStringInfoSpaces(&buf, MAXALIGN(sizeof(OutboxMessage)));
 
-	value = get(M_HEADERS, &isnull);
+	value = get(Anum_message_headers, &isnull);
 	headers = append_headers(&buf, value, isnull);
-	value = get(M_TOPIC, &isnull);
+	value = get(Anum_message_topic, &isnull);
 	topic = append_text(&buf, value, isnull);
-	value = get(M_KEY, &isnull);
+	value = get(Anum_message_key, &isnull);
 	key = append_text(&buf, value, isnull);
-	value = get(M_TENANT, &isnull);
+	value = get(Anum_message_tenant, &isnull);
 	tenant = append_text(&buf, value, isnull);
-	value = get(M_CORRELATION_ID, &isnull);
+	value = get(Anum_message_correlation_id, &isnull);
 	correlation_id = append_text(&buf, value, isnull);
-	value = get(M_PAYLOAD, &isnull);
+	value = get(Anum_message_payload, &isnull);
 	payload = append_payload(&buf, value, &payload_len);
 
 	message = MemoryContextAlloc(context, buf.len);
 	memcpy(message, buf.data, buf.len);
 	pfree(buf.data);
 	message->id = *id;
-	message->staged_at = DatumGetTimestampTz(get(M_STAGED_AT, &isnull));
+	message->staged_at = DatumGetTimestampTz(get(Anum_message_staged_at, &isnull));
 	message->topic = string_at(message, topic);
 	message->key = string_at(message, key);
 	message->tenant = string_at(message, tenant);
@@ -197,13 +185,16 @@ build(const pg_uuid_t *id, MemoryContext context)
 	return message;
 }
 
-static void
-note_where(void)
+/* To the next entry of the index, dead or not.  False at its end. */
+static bool
+step_on(void)
 {
 	bool		isnull;
 
-	reader.at = *DatumGetUUIDP(index_getattr(reader.scan->xs_itup, 1,
-													 reader.scan->xs_itupdesc, &isnull));
+	reader.stands = index_getnext_tid(reader.scan, ForwardScanDirection) != NULL;
+	if (reader.stands)
+		reader.at = *DatumGetUUIDP(index_getattr(reader.scan->xs_itup, 1, reader.scan->xs_itupdesc, &isnull));
+	return reader.stands;
 }
 
 /*
@@ -222,9 +213,7 @@ step_to(const pg_uuid_t *id)
 
 		if (cmp >= 0 || steps++ >= MAX_STEPS)
 			return cmp == 0;
-		reader.stands = index_getnext_tid(reader.scan, ForwardScanDirection) != NULL;
-		if (reader.stands)
-			note_where();
+		(void) step_on();
 	}
 	return false;
 }
@@ -239,21 +228,26 @@ find(const pg_uuid_t *id)
 	{
 		ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(id));
 		index_rescan(reader.scan, &key, 1, NULL, 0);
-		reader.stands = index_getnext_tid(reader.scan, ForwardScanDirection) != NULL;
-		if (!reader.stands)
-			return false;
-		note_where();
-		if (memcmp(reader.at.data, id->data, UUID_LEN) != 0)
+		if (!step_on() || memcmp(reader.at.data, id->data, UUID_LEN) != 0)
 			return false;
 	}
-	return index_fetch_heap(reader.scan, reader.slot);
+	/* One whose row was updated by hand has several entries, dead ones first. */
+	while (!index_fetch_heap(reader.scan, reader.slot))
+	{
+		if (!step_on() || memcmp(reader.at.data, id->data, UUID_LEN) != 0)
+			return false;
+	}
+	return true;
 }
 
 OutboxMessage *
 outbox_message_read(const pg_uuid_t *id, MemoryContext context)
 {
-	if (!find(id))
-		return NULL;
+	return find(id) ? build(id, context) : NULL;
+}
+
+void
+outbox_message_note_durability(void)
+{
 	outbox_durable_note(reader.slot);
-	return build(id, context);
 }

@@ -30,4 +30,7 @@ extern void outbox_message_reader_forget(void);
  */
 extern OutboxMessage *outbox_message_read(const pg_uuid_t *id, MemoryContext context);
 
+/* The one that was read must be durable before it is sent (durable.h). */
+extern void outbox_message_note_durability(void);
+
 #endif							/* OUTBOX_MESSAGE_READER_H */

@@ -24,6 +24,7 @@
 #include "dispatch/reading.h"
 #include "dispatch/rescan.h"
 #include "guc.h"
+#include "table/delivery.h"
 #include "table/relation.h"
 
 /* When a table lock is in the way. */
@@ -72,12 +73,7 @@ outbox_rescan_next(void)
  * not known yet: a restore has come to its deliveries first.
  */
 static OutboxPlan cancel_plan = {
-	.sql = "WITH orphan AS MATERIALIZED (SELECT d.message_id, d.handler_id FROM outbox.delivery d "
-	"WHERE d.handler_id OPERATOR(pg_catalog.=) $1 AND d.state < 3 "
-	"AND EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NOT NULL) "
-	"ORDER BY d.due_at, d.message_id LIMIT 1000 FOR UPDATE SKIP LOCKED) "
-	"UPDATE outbox.delivery d SET state = 5, code = 'handler_dropped', settled_at = pg_catalog.clock_timestamp() "
-	"FROM orphan o WHERE d.message_id OPERATOR(pg_catalog.=) o.message_id AND d.handler_id OPERATOR(pg_catalog.=) o.handler_id",
+	.sql = "SELECT outbox._cancel_dropped($1, 1000)",
 	.nargs = 1,
 	.argtypes = {INT4OID},
 };
@@ -86,9 +82,11 @@ static void
 cancel_orphans(int32 handler_id)
 {
 	Datum		values[1] = {Int32GetDatum(handler_id)};
+	bool		isnull;
 
 	SPI_connect();
-	if (outbox_execute(&cancel_plan, values, NULL, false, 0, SPI_OK_UPDATE) >= 1000)
+	outbox_execute(&cancel_plan, values, NULL, false, 0, SPI_OK_SELECT);
+	if (DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)) >= 1000)
 		incomplete = true;
 	SPI_finish();
 }
@@ -119,7 +117,7 @@ scan_handlers(TimestampTz now)
 
 	incomplete = outbox_ahead_look();
 	if (unknown != NIL &&
-		(!outbox_lock_if_free("handler", AccessShareLock) || !outbox_lock_if_free("delivery", RowExclusiveLock)))
+		(!outbox_lock_if_free("handler", AccessShareLock) || !outbox_deliveries_lock_tables()))
 	{
 		not_before = now + LOCKED_RETRY_US;
 		return;

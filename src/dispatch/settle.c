@@ -12,25 +12,9 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
-#include "access/relation.h"
-#include "access/skey.h"
-#include "access/table.h"
-#include "access/tableam.h"
-#include "access/xact.h"
-#include "catalog/pg_type.h"
-#include "executor/executor.h"
 #include "executor/spi.h"
-#include "storage/bufmgr.h"
-#include "utils/builtins.h"
-#include "utils/fmgroids.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/order.h"
@@ -38,6 +22,7 @@
 #include "dispatch/schedule.h"
 #include "dispatch/settle.h"
 #include "table/attempt_log.h"
+#include "table/delivery.h"
 #include "table/relation.h"
 
 /* Outcomes settled by one transaction. */
@@ -53,31 +38,8 @@ typedef enum SettleResult
 	OBSOLETE					/* the row is no longer what was read */
 } SettleResult;
 
-typedef enum Column
-{
-	C_MESSAGE_ID, C_HANDLER_ID, C_DUE_AT, C_SETTLED_AT, C_ATTEMPTS, C_BUDGET_FROM, C_STATE, C_STREAK, C_HTTP_STATUS, C_CODE, C_ERROR, COLUMNS
-} Column;
-
-static const char *const column_names[COLUMNS] = {
-	"message_id", "handler_id", "due_at", "settled_at", "attempts", "budget_from", "state", "streak", "http_status", "code", "error"
-};
-
-static AttrNumber columns[COLUMNS];
-
 /* What is open while a transaction settles. */
-typedef struct RowWriter
-{
-	Relation	delivery;
-	Relation	pkey;
-	IndexScanDesc scan;
-	BlockNumber nblocks;		/* of the table; what was read may lie beyond it after a TRUNCATE */
-	TupleTableSlot *found;
-	TupleTableSlot *changed;
-	EState	   *estate;
-	ResultRelInfo *result;
-} RowWriter;
-
-static RowWriter writer;
+static OutboxDeliveryTable table;
 
 /* Outcomes that wait, oldest first: plain successes apart, and those whose row somebody holds. */
 static dlist_head waiting = DLIST_STATIC_INIT(waiting);
@@ -224,193 +186,63 @@ retry_locked(TimestampTz now)
 		wait_again(dlist_pop_head_node(&due));
 }
 
+/* Everything is locked at once, so that writing cannot wait later. */
 static bool
-open_writer(void)
+open_table(void)
 {
-	/* The other tables are locked here as well, so that writing to them cannot wait later. */
-	if (!outbox_lock_if_free("delivery", RowExclusiveLock) || !outbox_lock_if_free("attempt", RowExclusiveLock) ||
+	if (!outbox_deliveries_lock_tables() || !outbox_lock_if_free("attempt", RowExclusiveLock) ||
 		!outbox_lock_if_free("on_settle_queue", RowExclusiveLock))
 		return false;
-	writer.delivery = outbox_table_open("delivery", NoLock);
-	writer.pkey = outbox_index_open(writer.delivery, "delivery_pkey", NoLock);
-
-	for (int i = 0; i < COLUMNS; i++)
-	{
-		if (columns[i] == 0)
-			columns[i] = get_attnum(RelationGetRelid(writer.delivery), column_names[i]);
-	}
-
-	writer.nblocks = RelationGetNumberOfBlocks(writer.delivery);
-	writer.estate = CreateExecutorState();
-	writer.result = makeNode(ResultRelInfo);
-	/* In no range table: no statement is being executed. */
-	InitResultRelInfo(writer.result, writer.delivery, 0, NULL, 0);
-	ExecOpenIndices(writer.result, false);
-	writer.found = table_slot_create(writer.delivery, NULL);
-	writer.changed = table_slot_create(writer.delivery, NULL);
-	writer.scan = outbox_index_beginscan(writer.delivery, writer.pkey, GetActiveSnapshot(), 2);
+	outbox_deliveries_open(&table, true);
 	return true;
 }
 
-static void
-close_writer(void)
-{
-	index_endscan(writer.scan);
-	ExecDropSingleTupleTableSlot(writer.changed);
-	ExecDropSingleTupleTableSlot(writer.found);
-	ExecCloseIndices(writer.result);
-	FreeExecutorState(writer.estate);
-	index_close(writer.pkey, NoLock);
-	relation_close(writer.delivery, NoLock);
-}
-
 static bool
-find_by_key(const OutboxDelivery *delivery)
+find_row(const OutboxDelivery *delivery, OutboxDeliveryRow *row)
 {
-	ScanKeyData keys[2];
-
-	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(&delivery->id));
-	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(delivery->handler_id));
-	index_rescan(writer.scan, keys, 2, NULL, 0);
-	return index_getnext_slot(writer.scan, ForwardScanDirection, writer.found);
+	if (!outbox_deliveries_find_at(&table, &delivery->tid, &delivery->id, delivery->handler_id))
+		return false;
+	outbox_deliveries_read(table.slot, row);
+	return row->state < OUTBOX_DELIVERED;
 }
 
+/* The fence: is the row, outstanding, still what was read? */
 static bool
-is_same_delivery(const OutboxDelivery *delivery)
+is_as_read(const OutboxDelivery *delivery, const OutboxDeliveryRow *row)
 {
-	bool		isnull;
-	Datum		id = slot_getattr(writer.found, columns[C_MESSAGE_ID], &isnull);
-
-	return memcmp(DatumGetUUIDP(id), &delivery->id, UUID_LEN) == 0 &&
-		DatumGetInt32(slot_getattr(writer.found, columns[C_HANDLER_ID], &isnull)) == delivery->handler_id;
+	return row->attempts == delivery->attempts && row->budget_from == delivery->budget_from;
 }
 
-/*
- * The row is as a rule still where it was read, which saves a descent of the
- * index.  If it moved, or another row took its place (VACUUM FULL, or an
- * update and a vacuum), the key finds it.
- */
+/* Handed over: nobody is to try it until an on_settle worker has settled it. */
 static bool
-find_row(const OutboxDelivery *delivery)
+write_row(const OutboxDelivery *delivery, const OutboxDeliveryRow *row, TimestampTz now)
 {
-	ItemPointerData tid = delivery->tid;
+	OutboxOutcome outcome = {
+		.state = delivery->verdict.state,
+		.attempts = delivery->attempted ? outbox_next_attempt(row->attempts) : row->attempts,
+		/* An attempt that is not to count moves the start of the budget along with it. */
+		.budget_from = row->budget_from + (delivery->verdict.spares_budget ? 1 : 0),
+		.streak = delivery->verdict.streak,
+		.http_status = delivery->http_status,
+		.code = delivery->verdict.code,
+		.error = delivery->error,
+		.due_at = delivery->next_due_at,
+		.settled_at = now
+	};
 
-	if (ItemPointerIsValid(&tid) && ItemPointerGetBlockNumber(&tid) < writer.nblocks &&
-		table_tuple_fetch_row_version(writer.delivery, &tid, GetActiveSnapshot(), writer.found) &&
-		is_same_delivery(delivery))
-		return true;
-	return find_by_key(delivery);
-}
-
-static Datum
-found_column(Column column)
-{
-	bool		isnull;
-
-	/* Only columns that are NOT NULL are asked for. */
-	return slot_getattr(writer.found, columns[column], &isnull);
-}
-
-static bool
-is_outstanding(void)
-{
-	return DatumGetInt16(found_column(C_STATE)) < OUTBOX_DELIVERED;
-}
-
-/* The fence: is the row still what was read? */
-static bool
-is_as_read(const OutboxDelivery *delivery)
-{
-	return is_outstanding() &&
-		DatumGetInt32(found_column(C_ATTEMPTS)) == delivery->attempts &&
-		DatumGetInt32(found_column(C_BUDGET_FROM)) == delivery->budget_from;
-}
-
-static void
-set_column(Column column, Datum value, bool isnull)
-{
-	writer.changed->tts_values[columns[column] - 1] = value;
-	writer.changed->tts_isnull[columns[column] - 1] = isnull;
-}
-
-static void
-set_text(Column column, const char *value)
-{
-	bool		isnull = (value == NULL || value[0] == '\0');
-
-	set_column(column, isnull ? (Datum) 0 : CStringGetTextDatum(value), isnull);
-}
-
-static void
-put_outcome(const OutboxDelivery *delivery, TimestampTz now)
-{
-	bool		final = delivery->verdict.state >= OUTBOX_DELIVERED;
-
-	set_column(C_STATE, Int16GetDatum(delivery->verdict.state), false);
-	set_column(C_STREAK, Int16GetDatum(Min(delivery->verdict.streak, PG_INT16_MAX)), false);
-	set_column(C_HTTP_STATUS, Int16GetDatum(delivery->http_status), delivery->http_status == 0);
-	set_text(C_CODE, delivery->verdict.code);
-	set_text(C_ERROR, delivery->error);
-	set_column(C_SETTLED_AT, TimestampTzGetDatum(now), !final);
-	if (!final)
-		set_column(C_DUE_AT, TimestampTzGetDatum(delivery->next_due_at), false);
-}
-
-/* Handed over: nobody is to try it until an on_settle worker has settled it; what the attempt before left stays. */
-static void
-put_hand_over(void)
-{
-	set_column(C_STATE, Int16GetDatum(OUTBOX_LEASED), false);
-	set_column(C_DUE_AT, TimestampTzGetDatum(DT_NOEND), false);
-}
-
-/* The row as it is to be: the found one with the outcome put in. */
-static void
-fill_changed(const OutboxDelivery *delivery, TimestampTz now)
-{
-	int			natts = writer.found->tts_tupleDescriptor->natts;
-
-	slot_getallattrs(writer.found);
-	ExecClearTuple(writer.changed);
-	memcpy(writer.changed->tts_values, writer.found->tts_values, sizeof(Datum) * natts);
-	memcpy(writer.changed->tts_isnull, writer.found->tts_isnull, sizeof(bool) * natts);
-
-	set_column(C_ATTEMPTS, Int32GetDatum(delivery->attempts + (delivery->attempted ? 1 : 0)), false);
-	/* An attempt that is not to count moves the start of the budget along with it. */
-	if (delivery->verdict.spares_budget)
-		set_column(C_BUDGET_FROM, Int32GetDatum(delivery->budget_from + 1), false);
 	if (delivery->has_on_settle)
-		put_hand_over();
-	else
-		put_outcome(delivery, now);
-	ExecStoreVirtualTuple(writer.changed);
-}
-
-/* Lock the found row unless somebody else has it. */
-static bool
-lock_row(void)
-{
-	TM_FailureData failure;
-	ItemPointerData tid = writer.found->tts_tid;
-
-	return table_tuple_lock(writer.delivery, &tid, GetActiveSnapshot(), writer.found,
-							GetCurrentCommandId(false), LockTupleNoKeyExclusive,
-							LockWaitSkip, 0, &failure) == TM_Ok;
+		return outbox_deliveries_lease(&table, outcome.attempts, outcome.budget_from, DT_NOEND, NULL, false);
+	return outbox_deliveries_settle(&table, &outcome, false);
 }
 
 static SettleResult
 settle_one(const OutboxDelivery *delivery, TimestampTz now)
 {
-	if (!find_row(delivery) || !is_as_read(delivery))
+	OutboxDeliveryRow row;
+
+	if (!find_row(delivery, &row) || !is_as_read(delivery, &row))
 		return OBSOLETE;
-	if (!lock_row())
-		return ROW_LOCKED;
-	fill_changed(delivery, now);
-	if (!outbox_update_row(writer.delivery, writer.found, writer.changed,
-						   writer.result, writer.estate))
-		return ROW_LOCKED;
-	ResetPerTupleExprContext(writer.estate);
-	return SETTLED;
+	return write_row(delivery, &row, now) ? SETTLED : ROW_LOCKED;
 }
 
 /* Has the running, or just committed, transaction handed it over? */
@@ -426,7 +258,7 @@ log_attempt(const OutboxDelivery *delivery)
 	OutboxAttempt attempt = {
 		.message_id = delivery->id,
 		.handler_id = delivery->handler_id,
-		.attempt = delivery->attempts + 1,
+		.attempt = outbox_next_attempt(delivery->attempts),
 		.finished_at = delivery->finished_at,
 		.duration_us = delivery->duration_us,
 		.outcome = delivery->verdict.state,
@@ -468,9 +300,9 @@ write_beside(void)
 static void
 note_obsolete(OutboxDelivery *delivery)
 {
-	delivery->found_due_at = DT_NOEND;
-	if (find_row(delivery) && is_outstanding())
-		delivery->found_due_at = DatumGetTimestampTz(found_column(C_DUE_AT));
+	OutboxDeliveryRow row;
+
+	delivery->found_due_at = find_row(delivery, &row) ? row.key.due_at : DT_NOEND;
 }
 
 static void
@@ -505,13 +337,12 @@ outbox_settle(TimestampTz now)
 	retry_locked(now);
 	if (nwaiting == 0)
 		return true;
-	if (!open_writer())
+	if (!open_table())
 		return false;
 
 	for (int n = 0; n < MAX_BATCH && nwaiting > 0; n++)
 		settle_into(first_waiting(), now);
-	close_writer();
-	CommandCounterIncrement();
+	outbox_deliveries_close(&table);
 	write_beside();
 	return true;
 }
@@ -562,7 +393,6 @@ outbox_settle_finish(TimestampTz now)
 void
 outbox_settle_abort(void)
 {
-	memset(&writer, 0, sizeof(writer));
 	/* What was taken off goes back to the front, so that the oldest stays first. */
 	while (!dlist_is_empty(&settled))
 	{
@@ -579,7 +409,7 @@ outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, Time
 {
 	OutboxDelivery delivery = {.attempted = true, .verdict.state = OUTBOX_DELIVERED};
 
-	if (!open_writer())
+	if (!open_table())
 		return;
 	for (int i = 0; i < n; i++)
 	{
@@ -591,5 +421,5 @@ outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, Time
 		delivery.tid = receipts[i].tid;
 		written[i] = (settle_one(&delivery, now) == SETTLED);
 	}
-	close_writer();
+	outbox_deliveries_close(&table);
 }

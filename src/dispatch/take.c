@@ -20,18 +20,8 @@
 #include "dispatch/schedule.h"
 #include "dispatch/settle.h"
 #include "dispatch/take.h"
-#include "table/relation.h"
+#include "table/columns.h"
 
-typedef enum Column
-{
-	D_ATTEMPTS, D_BUDGET_FROM, D_STREAK, D_CODE, COLUMNS
-} Column;
-
-static const char *const column_names[COLUMNS] = {
-	"attempts", "budget_from", "streak", "code"
-};
-
-static AttrNumber columns[COLUMNS];
 static MemoryContext deliveries_context = NULL;
 
 /* By the running transaction; and the one whose message is being read. */
@@ -42,20 +32,6 @@ void
 outbox_take_init(MemoryContext context)
 {
 	deliveries_context = context;
-}
-
-void
-outbox_take_begin(Relation delivery)
-{
-	static Oid	found_in = InvalidOid;
-
-	outbox_find_columns(delivery, column_names, columns, COLUMNS, &found_in);
-}
-
-static Datum
-get(TupleTableSlot *slot, Column column, bool *isnull)
-{
-	return slot_getattr(slot, columns[column], isnull);
 }
 
 /* The delivery in slot, without its message, in the deliveries' context and in their table. */
@@ -71,10 +47,10 @@ build(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot)
 	delivery->lane = lane;
 	delivery->tid = slot->tts_tid;
 	delivery->due_at = at->due_at;
-	delivery->attempts = DatumGetInt32(get(slot, D_ATTEMPTS, &isnull));
-	delivery->budget_from = DatumGetInt32(get(slot, D_BUDGET_FROM, &isnull));
-	delivery->streak = DatumGetInt16(get(slot, D_STREAK, &isnull));
-	value = get(slot, D_CODE, &isnull);
+	delivery->attempts = DatumGetInt32(slot_getattr(slot, Anum_delivery_attempts, &isnull));
+	delivery->budget_from = DatumGetInt32(slot_getattr(slot, Anum_delivery_budget_from, &isnull));
+	delivery->streak = DatumGetInt16(slot_getattr(slot, Anum_delivery_streak, &isnull));
+	value = slot_getattr(slot, Anum_delivery_code, &isnull);
 	if (!isnull)
 		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
 	delivery->bytes = sizeof(OutboxDelivery);
@@ -132,9 +108,11 @@ void
 outbox_take(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot,
 			struct OutboxOrderKey *order_key, OutboxReadBounds *bounds)
 {
-	OutboxDelivery *delivery = build(lane, at, slot);
+	OutboxDelivery *delivery;
 
+	/* Not while its message is being read: should it fail, that is not the message's fault. */
 	outbox_durable_note(slot);
+	delivery = build(lane, at, slot);
 	if (order_key != NULL)
 		outbox_order_take(order_key, delivery);
 
@@ -143,6 +121,8 @@ outbox_take(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slo
 	reading = NULL;
 
 	dlist_push_tail(&taken, &delivery->link);
+	if (delivery->message != NULL)
+		outbox_message_note_durability();
 	bounds->bytes -= delivery->bytes;
 }
 

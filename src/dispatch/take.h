@@ -28,9 +28,6 @@ typedef struct OutboxReadBounds
 /* Prepare, once per process. */
 extern void outbox_take_init(MemoryContext context);
 
-/* A transaction begins to read that table. */
-extern void outbox_take_begin(Relation delivery);
-
 /*
  * Take the visible row of a delivery that is due, with its message; order_key
  * is NULL for one that goes freely.

@@ -86,7 +86,7 @@ static OutboxPlan delete_plan = {
 /* The delivery of the same key that comes next on an ordered handler. */
 static OutboxPlan successor_plan = {
 	.sql = "SELECT d.due_at, d.message_id FROM outbox.delivery d "
-	"WHERE d.handler_id OPERATOR(pg_catalog.=) $1 AND d.key OPERATOR(pg_catalog.=) $2 AND d.state < 3 "
+	"WHERE d.handler_id OPERATOR(pg_catalog.=) $1 AND d.key OPERATOR(pg_catalog.=) $2 "
 	"AND d.message_id OPERATOR(pg_catalog.>) $3 ORDER BY d.message_id LIMIT 1",
 	.nargs = 3,
 	.argtypes = {INT4OID, TEXTOID, UUIDOID},
@@ -146,7 +146,7 @@ typedef struct TableLock
 
 /* What settling one touches. */
 static const TableLock settle_locks[] = {
-	{"on_settle_queue", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"attempt", RowExclusiveLock},
+	{"on_settle_queue", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock},
 	{"handler", AccessShareLock}, {"message", AccessShareLock}
 };
 
@@ -358,23 +358,21 @@ fail(HandOver *h, const OutboxDeliveryRow *row, TupleTableSlot *slot, const char
 }
 
 static void
-change_delivery(const HandOver *h, OutboxDeliveryTable *table)
+change_delivery(const HandOver *h, const OutboxDeliveryRow *row, OutboxDeliveryTable *table)
 {
-	int			http_status = get_int16(h, COL_HTTP_STATUS);
+	OutboxOutcome outcome = {
+		.state = h->verdict.state,
+		.attempts = row->attempts,
+		.budget_from = row->budget_from,
+		.streak = h->verdict.streak,
+		.http_status = get_int16(h, COL_HTTP_STATUS),
+		.code = h->verdict.code,
+		.error = h->error,
+		.due_at = h->due_at,
+		.settled_at = h->now
+	};
 
-	outbox_deliveries_begin_change(table);
-	outbox_deliveries_set(table, Anum_delivery_state, Int16GetDatum(h->verdict.state));
-	outbox_deliveries_set(table, Anum_delivery_streak, Int16GetDatum(Min(h->verdict.streak, OUTBOX_STREAK_MAX)));
-	outbox_deliveries_set(table, Anum_delivery_due_at, TimestampTzGetDatum(h->due_at));
-	if (http_status != 0)
-		outbox_deliveries_set(table, Anum_delivery_http_status, Int16GetDatum(http_status));
-	else
-		outbox_deliveries_set_null(table, Anum_delivery_http_status);
-	outbox_deliveries_set_text(table, Anum_delivery_code, h->verdict.code);
-	outbox_deliveries_set_text(table, Anum_delivery_error, h->error);
-	if (h->verdict.state >= OUTBOX_DELIVERED)
-		outbox_deliveries_set(table, Anum_delivery_settled_at, TimestampTzGetDatum(h->now));
-	outbox_deliveries_store_change(table);
+	(void) outbox_deliveries_settle(table, &outcome, true);
 }
 
 static void
@@ -449,7 +447,7 @@ write_transition(HandOver *h, const char *failure)
 		{
 			if (failure != NULL)
 				fail(h, &row, table.slot, failure);
-			change_delivery(h, &table);
+			change_delivery(h, &row, &table);
 			written = true;
 		}
 	}

@@ -43,7 +43,7 @@ static OutboxPlan due_plan = {
 	.sql = "SELECT pg_catalog.count(*) FROM ("
 	"SELECT d.message_id FROM outbox.handler h CROSS JOIN LATERAL ("
 	"SELECT d.message_id FROM outbox.delivery d"
-	" WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.state OPERATOR(pg_catalog.<) 3"
+	" WHERE d.handler_id OPERATOR(pg_catalog.=) h.id"
 	" AND d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()"
 	" ORDER BY d.due_at, d.message_id LIMIT 1000) d"
 	" WHERE $1 IS NULL OR h.id OPERATOR(pg_catalog.=) $1 LIMIT 1000) due",

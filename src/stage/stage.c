@@ -74,7 +74,7 @@ typedef struct Staging
 {
 	OutboxStageArguments arguments;
 	OutboxRoutes *routes;
-	OutboxInserter inserter;
+	OutboxWriter writer;
 	OutboxFault fault;			/* when a status says that something is wrong */
 } Staging;
 
@@ -157,11 +157,11 @@ begin_staging(Staging *staging, FunctionCallInfo fcinfo)
 	return true;
 }
 
-/* Open the tables and draw n timestamps for ids; returns the first. */
+/* Draw n timestamps for ids; returns the first. */
 static uint64
 begin_writing(Staging *staging, int n)
 {
-	outbox_inserter_open(&staging->inserter);
+	outbox_writer_begin(&staging->writer);
 	outbox_message_ids_seed();
 	return outbox_message_ids_reserve(staging->arguments.staged_at, n);
 }
@@ -273,11 +273,11 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 		const OutboxRoute *route = &staging->routes->route[i];
 
 		CHECK_FOR_INTERRUPTS();
-		outbox_insert_delivery(&staging->inserter, message, route);
+		outbox_insert_delivery(&staging->writer, message, route);
 		outbox_doorbell_note(route->handler_id, OUTBOX_NOTICE_DUE, message->arguments->due_at, &message->id);
 	}
 	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_DEAD)
-		outbox_insert_unrouted(&staging->inserter, message);
+		outbox_insert_unrouted(&staging->writer, message);
 }
 
 /* Write a message that has been checked. */
@@ -293,7 +293,7 @@ write_message(Staging *staging, OutboxNewMessage *message, uint64 timestamp)
 			return status;
 	}
 	else
-		outbox_insert_message(&staging->inserter, message);
+		outbox_insert_message(&staging->writer, message);
 	insert_deliveries(staging, message);
 	return STAGE_CREATED;
 }
@@ -316,7 +316,7 @@ stage_one(Staging *staging, FunctionCallInfo fcinfo, OutboxNewMessage *message)
 
 	timestamp = begin_writing(staging, 1);
 	status = write_message(staging, message, timestamp);
-	outbox_inserter_close(&staging->inserter);
+	outbox_writer_end(&staging->writer);
 	return status;
 }
 
@@ -469,7 +469,7 @@ stage_all(FunctionCallInfo fcinfo, int *n)
 		if (write_message(&staging, &messages[i], timestamp + i) == STAGE_DEDUPE_CONFLICT)
 			outbox_raise_fault(&staging.fault);
 	}
-	outbox_inserter_close(&staging.inserter);
+	outbox_writer_end(&staging.writer);
 	return messages;
 }
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * delivery.c
- *		Rows of outbox.delivery, read and changed without a plan.
+ *		Deliveries: found, locked, leased, settled, without a plan.
  *
  *-------------------------------------------------------------------------
  */
@@ -16,15 +16,11 @@
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/pg_am.h"
-#include "commands/trigger.h"
-#include "executor/executor.h"
+#include "fmgr.h"
 #include "storage/bufmgr.h"
 #include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
-#include "utils/inval.h"
-#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -34,102 +30,6 @@
 #include "table/delivery.h"
 #include "table/relation.h"
 
-/*
- * What ExecInsertIndexTuples() works with.  To set it up costs as much as to
- * change some rows, most of it for the predicates of partial indexes, so it
- * is kept from one call to the next.  Only the relations are opened anew.
- */
-typedef struct IndexUpkeep
-{
-	bool		valid;
-	bool		changed;		/* something was changed since the last set-up began */
-	MemoryContext context;		/* everything below, and the executor's state */
-	Oid			relid;
-	int			nindexes;
-	Oid		   *indexes;
-	EState	   *estate;
-	ResultRelInfo *result;
-} IndexUpkeep;
-
-static IndexUpkeep upkeep = {0};
-
-static void
-relation_changed(Datum arg, Oid relid)
-{
-	bool		ours = relid == InvalidOid || relid == upkeep.relid;
-
-	for (int i = 0; i < upkeep.nindexes && !ours; i++)
-		ours = relid == upkeep.indexes[i];
-	if (!ours)
-		return;
-	upkeep.valid = false;
-	upkeep.changed = true;
-}
-
-/* Other kinds of indexes keep a state between insertions that must not outlive the relation. */
-static bool
-can_be_kept(const ResultRelInfo *result)
-{
-	for (int i = 0; i < result->ri_NumIndices; i++)
-	{
-		if (result->ri_IndexRelationDescs[i]->rd_rel->relam != BTREE_AM_OID)
-			return false;
-	}
-	return true;
-}
-
-static void
-set_up_upkeep(Relation rel)
-{
-	MemoryContext oldcontext;
-
-	if (upkeep.context == NULL)
-	{
-		upkeep.context = AllocSetContextCreate(TopMemoryContext, "outbox delivery indexes", ALLOCSET_SMALL_SIZES);
-		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
-	}
-	upkeep.valid = false;
-	upkeep.changed = false;
-	upkeep.nindexes = 0;
-	/* Deletes the executor's state of last time as well. */
-	MemoryContextReset(upkeep.context);
-	oldcontext = MemoryContextSwitchTo(upkeep.context);
-	upkeep.relid = RelationGetRelid(rel);
-	upkeep.estate = CreateExecutorState();
-	upkeep.result = makeNode(ResultRelInfo);
-	InitResultRelInfo(upkeep.result, rel, 0, NULL, 0);
-	ExecOpenIndices(upkeep.result, false);
-	upkeep.indexes = palloc(sizeof(Oid) * Max(1, upkeep.result->ri_NumIndices));
-	for (int i = 0; i < upkeep.result->ri_NumIndices; i++)
-		upkeep.indexes[i] = RelationGetRelid(upkeep.result->ri_IndexRelationDescs[i]);
-	upkeep.nindexes = upkeep.result->ri_NumIndices;
-	upkeep.valid = !upkeep.changed && can_be_kept(upkeep.result);
-	MemoryContextSwitchTo(oldcontext);
-}
-
-/* Must be called with the table locked, so that no index comes or goes. */
-static void
-open_indexes(OutboxDeliveryTable *table)
-{
-	if (upkeep.valid && upkeep.relid == RelationGetRelid(table->rel))
-	{
-		upkeep.result->ri_RelationDesc = table->rel;
-		for (int i = 0; i < upkeep.nindexes; i++)
-			upkeep.result->ri_IndexRelationDescs[i] = index_open(upkeep.indexes[i], RowExclusiveLock);
-	}
-	else
-		set_up_upkeep(table->rel);
-	table->estate = upkeep.estate;
-	table->result = upkeep.result;
-}
-
-static void
-close_indexes(OutboxDeliveryTable *table)
-{
-	ResetPerTupleExprContext(table->estate);
-	ExecCloseIndices(table->result);
-}
-
 void
 outbox_deliveries_open(OutboxDeliveryTable *table, bool writing)
 {
@@ -138,16 +38,13 @@ outbox_deliveries_open(OutboxDeliveryTable *table, bool writing)
 	memset(table, 0, sizeof(OutboxDeliveryTable));
 	table->writing = writing;
 	table->rel = outbox_table_open("delivery", lockmode);
-	if (RelationGetNumberOfAttributes(table->rel) < Anum_delivery_error)
+	if (RelationGetNumberOfAttributes(table->rel) < Natts_delivery)
 		elog(ERROR, "table outbox.delivery has %d columns instead of %d",
-			 RelationGetNumberOfAttributes(table->rel), Anum_delivery_error);
+			 RelationGetNumberOfAttributes(table->rel), Natts_delivery);
 	table->pkey = outbox_deliveries_index(table, "delivery_pkey");
 	table->slot = table_slot_create(table->rel, NULL);
-	if (!writing)
-		return;
-
-	open_indexes(table);
-	table->changed = table_slot_create(table->rel, NULL);
+	if (writing)
+		outbox_writer_begin(&table->writer);
 }
 
 void
@@ -163,21 +60,29 @@ outbox_deliveries_close(OutboxDeliveryTable *table)
 {
 	outbox_deliveries_new_snapshot(table);
 	ExecDropSingleTupleTableSlot(table->slot);
-	if (table->writing)
-	{
-		ExecDropSingleTupleTableSlot(table->changed);
-		close_indexes(table);
-	}
 	index_close(table->pkey, NoLock);
 	table_close(table->rel, NoLock);
 	if (table->writing)
-		CommandCounterIncrement();
+		outbox_writer_end(&table->writer);
+}
+
+bool
+outbox_deliveries_lock_tables(void)
+{
+	return outbox_lock_if_free("delivery", RowExclusiveLock) && outbox_lock_if_free("receipt", RowExclusiveLock);
 }
 
 Relation
 outbox_deliveries_index(OutboxDeliveryTable *table, const char *name)
 {
 	return outbox_index_open(table->rel, name, table->writing ? RowExclusiveLock : AccessShareLock);
+}
+
+static void
+init_pkey_scan(ScanKey keys, const pg_uuid_t *id, int32 handler_id)
+{
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
 }
 
 bool
@@ -187,10 +92,39 @@ outbox_deliveries_find(OutboxDeliveryTable *table, const pg_uuid_t *id, int32 ha
 
 	if (table->by_id == NULL)
 		table->by_id = outbox_index_beginscan(table->rel, table->pkey, GetActiveSnapshot(), 2);
-	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
-	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
+	init_pkey_scan(keys, id, handler_id);
 	index_rescan(table->by_id, keys, 2, NULL, 0);
 	return index_getnext_slot(table->by_id, ForwardScanDirection, table->slot);
+}
+
+static bool
+is_same_delivery(TupleTableSlot *slot, const pg_uuid_t *id, int32 handler_id)
+{
+	bool		isnull;
+	Datum		found = slot_getattr(slot, Anum_delivery_message_id, &isnull);
+
+	return memcmp(DatumGetUUIDP(found), id, UUID_LEN) == 0 &&
+		DatumGetInt32(slot_getattr(slot, Anum_delivery_handler_id, &isnull)) == handler_id;
+}
+
+/*
+ * The row is as a rule still where it was read, which saves a descent of the
+ * index.  If it moved, or another row took its place (VACUUM FULL, or an
+ * update and a vacuum), the key finds it; it may also lie beyond the end
+ * after a TRUNCATE.
+ */
+bool
+outbox_deliveries_find_at(OutboxDeliveryTable *table, const ItemPointerData *tid, const pg_uuid_t *id, int32 handler_id)
+{
+	ItemPointerData at = *tid;
+
+	if (table->nblocks == 0)
+		table->nblocks = RelationGetNumberOfBlocks(table->rel);
+	if (ItemPointerIsValid(&at) && ItemPointerGetBlockNumber(&at) < table->nblocks &&
+		table_tuple_fetch_row_version(table->rel, &at, GetActiveSnapshot(), table->slot) &&
+		is_same_delivery(table->slot, id, handler_id))
+		return true;
+	return outbox_deliveries_find(table, id, handler_id);
 }
 
 void
@@ -267,53 +201,146 @@ outbox_deliveries_lock(OutboxDeliveryTable *table, LockWaitPolicy wait_policy)
 	uint8		flags = wait_policy == LockWaitBlock ? TUPLE_LOCK_FLAG_FIND_LAST_VERSION : 0;
 	TM_Result	result;
 
+	/* It may have to be deleted, which takes more than a change of it. */
 	result = table_tuple_lock(table->rel, &tid, GetActiveSnapshot(), table->slot,
-							  GetCurrentCommandId(true), LockTupleNoKeyExclusive,
+							  GetCurrentCommandId(true), LockTupleExclusive,
 							  wait_policy, flags, &failure);
 	if (result == TM_Invisible)
 		elog(ERROR, "attempted to lock an invisible delivery");
 	return result;
 }
 
-void
-outbox_deliveries_begin_change(OutboxDeliveryTable *table)
+/* Have the row in the slot locked, without waiting for anybody. */
+static bool
+hold_row(OutboxDeliveryTable *table, bool locked)
 {
-	int			natts = table->slot->tts_tupleDescriptor->natts;
-
-	slot_getallattrs(table->slot);
-	ExecClearTuple(table->changed);
-	memcpy(table->changed->tts_values, table->slot->tts_values, sizeof(Datum) * natts);
-	memcpy(table->changed->tts_isnull, table->slot->tts_isnull, sizeof(bool) * natts);
+	return locked || outbox_deliveries_lock(table, LockWaitSkip) == TM_Ok;
 }
 
-void
-outbox_deliveries_set(OutboxDeliveryTable *table, AttrNumber column, Datum value)
+static void
+set_streak(TupleTableSlot *row, int streak)
 {
-	table->changed->tts_values[column - 1] = value;
-	table->changed->tts_isnull[column - 1] = false;
+	outbox_row_set(row, Anum_delivery_streak, Int16GetDatum(Min(streak, PG_INT16_MAX)));
 }
 
-void
-outbox_deliveries_set_null(OutboxDeliveryTable *table, AttrNumber column)
+static bool
+write_retry(OutboxDeliveryTable *table, const OutboxOutcome *outcome, bool locked)
 {
-	table->changed->tts_values[column - 1] = (Datum) 0;
-	table->changed->tts_isnull[column - 1] = true;
+	TupleTableSlot *row;
+
+	if (!hold_row(table, locked))
+		return false;
+	row = outbox_writer_start_from(&table->writer, OUTBOX_TABLE_DELIVERY, table->slot);
+	outbox_row_set(row, Anum_delivery_due_at, TimestampTzGetDatum(outcome->due_at));
+	outbox_row_set(row, Anum_delivery_attempts, Int32GetDatum(outcome->attempts));
+	outbox_row_set(row, Anum_delivery_budget_from, Int32GetDatum(outcome->budget_from));
+	outbox_row_set(row, Anum_delivery_state, Int16GetDatum(outcome->state));
+	set_streak(row, outcome->streak);
+	outbox_row_set_null(row, Anum_delivery_http_status);
+	if (outcome->http_status != 0)
+		outbox_row_set(row, Anum_delivery_http_status, Int16GetDatum(outcome->http_status));
+	outbox_row_set_text(row, Anum_delivery_code, outcome->code);
+	outbox_row_set_text(row, Anum_delivery_error, outcome->error);
+	outbox_writer_update(&table->writer, OUTBOX_TABLE_DELIVERY, table->slot);
+	return true;
 }
 
-void
-outbox_deliveries_set_text(OutboxDeliveryTable *table, AttrNumber column, const char *value)
+/* The receipt of the delivery in the slot; its key matters only where it may bar others. */
+static void
+write_receipt(OutboxDeliveryTable *table, const OutboxOutcome *outcome)
 {
-	if (value == NULL || value[0] == '\0')
-		outbox_deliveries_set_null(table, column);
-	else
-		outbox_deliveries_set(table, column, CStringGetTextDatum(value));
+	TupleTableSlot *found = table->slot;
+	TupleTableSlot *row = outbox_writer_start(&table->writer, OUTBOX_TABLE_RECEIPT);
+	Datum		key;
+	bool		isnull;
+
+	outbox_row_set(row, Anum_receipt_message_id, slot_getattr(found, Anum_delivery_message_id, &isnull));
+	outbox_row_set(row, Anum_receipt_settled_at, TimestampTzGetDatum(outcome->settled_at));
+	outbox_row_set(row, Anum_receipt_handler_id, slot_getattr(found, Anum_delivery_handler_id, &isnull));
+	outbox_row_set(row, Anum_receipt_attempts, Int32GetDatum(outcome->attempts));
+	outbox_row_set(row, Anum_receipt_budget_from, Int32GetDatum(outcome->budget_from));
+	outbox_row_set(row, Anum_receipt_state, Int16GetDatum(outcome->state));
+	if (outcome->http_status != 0)
+		outbox_row_set(row, Anum_receipt_http_status, Int16GetDatum(outcome->http_status));
+	if (outcome->state == OUTBOX_DEAD)
+	{
+		key = slot_getattr(found, Anum_delivery_key, &isnull);
+		if (!isnull)
+			outbox_row_set(row, Anum_receipt_key, key);
+	}
+	outbox_row_set_text(row, Anum_receipt_code, outcome->code);
+	outbox_row_set_text(row, Anum_receipt_error, outcome->error);
+	outbox_writer_insert(&table->writer, OUTBOX_TABLE_RECEIPT);
 }
 
-void
-outbox_deliveries_store_change(OutboxDeliveryTable *table)
+bool
+outbox_deliveries_settle(OutboxDeliveryTable *table, const OutboxOutcome *outcome, bool locked)
 {
-	ExecStoreVirtualTuple(table->changed);
-	if (!outbox_update_row(table->rel, table->slot, table->changed, table->result, table->estate))
-		elog(ERROR, "a locked delivery was changed by somebody else");
-	ResetPerTupleExprContext(table->estate);
+	if (outcome->state < OUTBOX_DELIVERED)
+		return write_retry(table, outcome, locked);
+	if (!outbox_writer_delete(&table->writer, OUTBOX_TABLE_DELIVERY, table->slot, locked))
+		return false;
+	write_receipt(table, outcome);
+	return true;
+}
+
+bool
+outbox_deliveries_lease(OutboxDeliveryTable *table, int32 attempts, int32 budget_from, TimestampTz due_at,
+						const OutboxOutcome *expired, bool locked)
+{
+	TupleTableSlot *row;
+
+	if (!hold_row(table, locked))
+		return false;
+	row = outbox_writer_start_from(&table->writer, OUTBOX_TABLE_DELIVERY, table->slot);
+	outbox_row_set(row, Anum_delivery_state, Int16GetDatum(OUTBOX_LEASED));
+	outbox_row_set(row, Anum_delivery_attempts, Int32GetDatum(attempts));
+	outbox_row_set(row, Anum_delivery_budget_from, Int32GetDatum(budget_from));
+	outbox_row_set(row, Anum_delivery_due_at, TimestampTzGetDatum(due_at));
+	if (expired != NULL)
+	{
+		outbox_row_set_text(row, Anum_delivery_code, expired->code);
+		set_streak(row, expired->streak);
+		outbox_row_set_null(row, Anum_delivery_error);
+	}
+	outbox_writer_update(&table->writer, OUTBOX_TABLE_DELIVERY, table->slot);
+	return true;
+}
+
+/* Is there a row of this pair in a table, by its primary key, under the active snapshot? */
+static bool
+has_row(const char *name, const char *pkey_name, const pg_uuid_t *id, int32 handler_id)
+{
+	Relation	rel = outbox_table_open(name, AccessShareLock);
+	Relation	pkey = outbox_index_open(rel, pkey_name, AccessShareLock);
+	IndexScanDesc scan = outbox_index_beginscan(rel, pkey, GetActiveSnapshot(), 2);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	ScanKeyData keys[2];
+	bool		found;
+
+	init_pkey_scan(keys, id, handler_id);
+	index_rescan(scan, keys, 2, NULL, 0);
+	found = index_getnext_slot(scan, ForwardScanDirection, slot);
+	ExecDropSingleTupleTableSlot(slot);
+	index_endscan(scan);
+	index_close(pkey, NoLock);
+	table_close(rel, NoLock);
+	return found;
+}
+
+PG_FUNCTION_INFO_V1(outbox_sql_is_routed);
+
+/* outbox._is_routed(message_id, handler_id) */
+Datum
+outbox_sql_is_routed(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	int32		handler_id = PG_GETARG_INT32(1);
+	bool		routed;
+
+	PushActiveSnapshot(GetLatestSnapshot());
+	routed = has_row("delivery", "delivery_pkey", id, handler_id) ||
+		has_row("receipt", "receipt_pkey", id, handler_id);
+	PopActiveSnapshot();
+	PG_RETURN_BOOL(routed);
 }

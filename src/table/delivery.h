@@ -1,15 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * delivery.h
- *		Rows of outbox.delivery, read and changed without a plan.
+ *		Deliveries: found, locked, leased, settled, without a plan.
  *
- * Consumers' statements must not depend on what the planner makes of a
- * table of settled rows, so rows are found with index scans of our own,
- * locked and replaced the way the executor would do it.  No right on the
- * table is checked: the right to consume the handler is what counts.
+ * The one owner of the rows of outbox.delivery and outbox.receipt below SQL.
+ * What every process writes of an outcome it writes here: an outstanding
+ * delivery is changed in its place, a settled one leaves outbox.delivery and
+ * its receipt is put into outbox.receipt, in the same transaction.  Rows are
+ * found with index scans of our own, since nothing may depend on what the
+ * planner makes of the tables.  No right on them is checked: the right to do
+ * what is being done is what counts.
  *
  * Everything opened here belongs to the memory context it is opened in and
- * is closed by an error's abort.  Process: any backend, in a transaction.
+ * is closed by an error's abort.  Process: any, in a transaction.
  *
  *-------------------------------------------------------------------------
  */
@@ -17,28 +20,10 @@
 #define OUTBOX_TABLE_DELIVERY_H
 
 #include "access/tableam.h"
-#include "nodes/execnodes.h"
 #include "utils/snapshot.h"
 
 #include "table/outstanding.h"
-
-/* The columns of outbox.delivery, as the install script defines them. */
-enum
-{
-	Anum_delivery_message_id = 1,
-	Anum_delivery_due_at,
-	Anum_delivery_settled_at,
-	Anum_delivery_handler_id,
-	Anum_delivery_attempts,
-	Anum_delivery_budget_from,
-	Anum_delivery_state,
-	Anum_delivery_streak,
-	Anum_delivery_http_status,
-	Anum_delivery_min_version,
-	Anum_delivery_key,
-	Anum_delivery_code,
-	Anum_delivery_error
-};
+#include "table/row_writer.h"
 
 typedef struct OutboxDeliveryTable
 {
@@ -47,17 +32,14 @@ typedef struct OutboxDeliveryTable
 	Relation	pkey;
 	TupleTableSlot *slot;		/* the row last read */
 	IndexScanDesc by_id;		/* NULL until used under the present snapshot */
-
-	/* writing only */
-	EState	   *estate;
-	ResultRelInfo *result;
-	TupleTableSlot *changed;
+	BlockNumber nblocks;		/* of the table, when it was opened; 0 until asked */
+	OutboxWriter writer;
 } OutboxDeliveryTable;
 
 /* What is known of the row in the slot. */
 typedef struct OutboxDeliveryRow
 {
-	OutboxQueuePosition key;
+	OutboxQueuePosition	key;
 	int32		handler_id;
 	int32		attempts;
 	int32		budget_from;
@@ -67,16 +49,43 @@ typedef struct OutboxDeliveryRow
 	text	   *message_key;	/* NULL, or inside the slot */
 } OutboxDeliveryRow;
 
+/* What an attempt has led to, or what else ends a delivery. */
+typedef struct OutboxOutcome
+{
+	OutboxState state;			/* RETRYING, or a final one */
+	int32		attempts;		/* made so far, this one included */
+	int32		budget_from;	/* those of them that an earlier budget has paid for */
+	int			streak;
+	int			http_status;	/* 0: none */
+	const char *code;			/* NULL or empty: none */
+	const char *error;			/* NULL: none */
+	TimestampTz due_at;			/* when RETRYING */
+	TimestampTz settled_at;		/* when final */
+} OutboxOutcome;
+
+/* Attempts made when one more has been; a count that somebody has set to the end of its range stays there. */
+static inline int32
+outbox_next_attempt(int32 attempts)
+{
+	return attempts < PG_INT32_MAX ? attempts + 1 : attempts;
+}
+
 extern void outbox_deliveries_open(OutboxDeliveryTable *table, bool writing);
 
 /* Ends scans, closes, and makes what was changed visible to later commands. */
 extern void outbox_deliveries_close(OutboxDeliveryTable *table);
 
+/* Lock what a writer of deliveries touches, if nobody else has: then outbox_deliveries_open() waits for nobody. */
+extern bool outbox_deliveries_lock_tables(void);
+
 /* An index of the table by name, opened. */
 extern Relation outbox_deliveries_index(OutboxDeliveryTable *table, const char *name);
 
-/* Find a row by its primary key under the active snapshot. */
+/* Find an outstanding delivery by its primary key under the active snapshot. */
 extern bool outbox_deliveries_find(OutboxDeliveryTable *table, const pg_uuid_t *id, int32 handler_id);
+
+/* The same, looking first where it was read (an invalid tid: nowhere). */
+extern bool outbox_deliveries_find_at(OutboxDeliveryTable *table, const ItemPointerData *tid, const pg_uuid_t *id, int32 handler_id);
 
 /* The active snapshot has changed: later finds use the new one. */
 extern void outbox_deliveries_new_snapshot(OutboxDeliveryTable *table);
@@ -99,11 +108,18 @@ extern TransactionId outbox_deliveries_holder(TupleTableSlot *slot);
  */
 extern TM_Result outbox_deliveries_lock(OutboxDeliveryTable *table, LockWaitPolicy wait_policy);
 
-/* Change the locked row: begin, set columns, store.  Only columns that are set differ. */
-extern void outbox_deliveries_begin_change(OutboxDeliveryTable *table);
-extern void outbox_deliveries_set(OutboxDeliveryTable *table, AttrNumber column, Datum value);
-extern void outbox_deliveries_set_null(OutboxDeliveryTable *table, AttrNumber column);
-extern void outbox_deliveries_set_text(OutboxDeliveryTable *table, AttrNumber column, const char *value);
-extern void outbox_deliveries_store_change(OutboxDeliveryTable *table);
+/*
+ * Write an outcome into the delivery in the slot.  locked: this transaction
+ * has locked it.  Otherwise nobody is waited for: false, and nothing is
+ * written, if somebody has it or has changed it.
+ */
+extern bool outbox_deliveries_settle(OutboxDeliveryTable *table, const OutboxOutcome *outcome, bool locked);
+
+/*
+ * Lease the delivery in the slot until due_at.  What the attempt before left
+ * stays, but where that was a lease that has run out: expired says so.
+ */
+extern bool outbox_deliveries_lease(OutboxDeliveryTable *table, int32 attempts, int32 budget_from, TimestampTz due_at,
+									const OutboxOutcome *expired, bool locked);
 
 #endif							/* OUTBOX_TABLE_DELIVERY_H */

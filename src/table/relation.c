@@ -114,18 +114,3 @@ outbox_lock_if_free(const char *table, LOCKMODE mode)
 	relation_close(rel, NoLock);
 	return locked;
 }
-
-void
-outbox_find_columns(Relation rel, const char *const *names, AttrNumber *attnos, int n, Oid *found_in)
-{
-	if (*found_in == RelationGetRelid(rel))
-		return;
-	for (int i = 0; i < n; i++)
-	{
-		attnos[i] = get_attnum(RelationGetRelid(rel), names[i]);
-		if (attnos[i] == InvalidAttrNumber)
-			elog(ERROR, "column \"%s\" of relation \"%s\" does not exist",
-				 names[i], RelationGetRelationName(rel));
-	}
-	*found_in = RelationGetRelid(rel);
-}

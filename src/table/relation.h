@@ -36,11 +36,4 @@ extern Relation outbox_index_open_if_free(Relation table, const char *name, LOCK
  */
 extern bool outbox_lock_if_free(const char *table, LOCKMODE mode);
 
-/*
- * The numbers of columns, by name, so that the install script alone decides
- * their order.  found_in is the caller's: the table they were found in last,
- * or InvalidOid.
- */
-extern void outbox_find_columns(Relation rel, const char *const *names, AttrNumber *attnos, int n, Oid *found_in);
-
 #endif							/* OUTBOX_RELATION_H */

@@ -28,8 +28,9 @@ BEGIN
 		ids := ARRAY(SELECT message_id FROM outbox.delivery WHERE message_id > last ORDER BY message_id LIMIT 1000);
 		EXIT WHEN ids = '{}';
 		last := ids[cardinality(ids)];
-		UPDATE outbox.delivery d SET state = 3, attempts = 1, settled_at = clock_timestamp(), http_status = 200
-		FROM unnest(ids) AS i(id) WHERE d.message_id = i.id AND d.state + 0 < 3;
+		WITH gone AS (DELETE FROM outbox.delivery d USING unnest(ids) AS i(id) WHERE d.message_id = i.id RETURNING d.*)
+		INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, http_status)
+		SELECT message_id, clock_timestamp(), handler_id, 1, 0, 3, 200 FROM gone;
 		COMMIT;
 	END LOOP;
 END $$;
@@ -44,12 +45,12 @@ foreach (1 .. runs())
 {
 	foreach my $format (qw(raw cloudevents))
 	{
-		$node->sql('TRUNCATE outbox.message, outbox.delivery');
+		$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 		$node->sql("SELECT outbox.alter_handler('bench', format => '$format')");
 		backlog($node, 'bench.message.sent', $messages, 200);
 		push @{ $rate{$format} }, drain_rate($node);
 	}
-	$node->sql('TRUNCATE outbox.message, outbox.delivery');
+	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 	backlog($node, 'bench.message.sent', $messages, 200);
 	push @{ $rate{settle} }, settle_rate();
 }

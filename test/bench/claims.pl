@@ -32,7 +32,7 @@ my $payload = q{jsonb_build_object('n', g, 'padding', repeat('x', 180))};
 sub fill
 {
 	my $n = shift;
-	$node->sql('TRUNCATE job, outbox.message, outbox.delivery, outbox.attempt');
+	$node->sql('TRUNCATE job, outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 	$node->sql("INSERT INTO job (topic, payload) SELECT 'bench.job', $payload FROM generate_series(1, $n) g");
 	stage($n);
 	$node->sql('VACUUM ANALYZE job');
@@ -107,7 +107,7 @@ END
 }
 
 my $slice = 20_000;
-$node->sql('TRUNCATE job, outbox.message, outbox.delivery, outbox.attempt');
+$node->sql('TRUNCATE job, outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 stage($settled + $slice);
 $node->sql("VACUUM ANALYZE outbox.$_") foreach qw(message delivery);
 my $old = PsqlSession->new($node);

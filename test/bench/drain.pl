@@ -26,7 +26,7 @@ foreach my $concurrency (split /,/, option('concurrency', '10,50,100'))
 		foreach my $transport (@transports)
 		{
 			$node->sql("ALTER SYSTEM SET outbox.transport = '$transport'");
-			$node->sql('TRUNCATE outbox.message, outbox.delivery');
+			$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 			$node->restart;
 			backlog($node, 'bench.message.sent', $messages, $bytes);
 			push @{ $outbox{$transport} }, drain_rate($node);

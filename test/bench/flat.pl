@@ -14,7 +14,7 @@ my $node = bench_cluster('flat');
 my $port = start_receiver();
 $node->handler('bench', ['bench.*'], "http://127.0.0.1:$port/", concurrency => 50);
 
-sub start_over { $node->sql('TRUNCATE outbox.message, outbox.delivery'); return; }
+sub start_over { $node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt'); return; }
 
 my $n = option('snapshot', 400_000);
 if ($n > 0)

@@ -76,7 +76,7 @@ sub measure
 	report("$n of $mb MB for two handlers: most memory", '%8.0f MB', stop_sampling($sampling));
 	report('their rate', '%8.1f MB/s', 2 * $n * $mb / $took);
 	report('small ones meanwhile: p50, p99, longest', '%8.1f ms, %.1f ms, %.1f ms', map { $figures->{$_} / 1000 } qw(p50 p99 longest));
-	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 	return;
 }
 

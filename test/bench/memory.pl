@@ -20,7 +20,7 @@ foreach (1 .. $steps)
 	drain($node);
 	push @memory, dispatcher_memory($node);
 	push @descriptors, dispatcher_descriptors($node);
-	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 }
 report("$messages deliveries, half failing: memory after $_ of $steps parts", '%8.1f MB', $memory[ $_ - 1 ] / 1024) foreach 1, int($steps / 2), $steps;
 report("descriptors first and last", '%8d, %d', $descriptors[0], $descriptors[-1]);

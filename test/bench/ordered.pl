@@ -90,7 +90,7 @@ report("the key that was stuck, $waiting messages", '%8d deliveries/s, %.2f of o
 report('its last tenth', '%8d deliveries/s, %.2f of its second', $last, $last / $first);
 
 # Memory: many keys that are delivered, and as many that are all blocked.
-$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 $node->restart;
 $node->wait_for_dispatcher;
 my $memory = dispatcher_memory($node);
@@ -107,7 +107,7 @@ $node->wait_until("SELECT count(*) >= $keys FROM outbox.delivery WHERE state = 1
 report("memory over $keys keys that are all blocked", '%8.1f MB above the start', (dispatcher_memory($node) - $memory) / 1024);
 
 # Claims: the same question for a consumer.
-$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 $node->handler("pull_$_", ["pull_$_.*"], undef, ordered => 'true') foreach qw(free held);
 stage_keys('pull_held.stuck', $waiting, "'stuck'");
 $node->sql("SELECT outbox.retry('pull_held', id, attempt, after => '1 day') FROM outbox.claim('pull_held')");

@@ -16,11 +16,11 @@ $node->handler('bench', ['bench.*'], "http://127.0.0.1:$port/", concurrency => 5
 my (@alone, @beside, @pruned);
 foreach (1 .. runs())
 {
-	$node->sql('TRUNCATE outbox.message, outbox.delivery');
+	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 	backlog($node, 'bench.message.sent', $messages, 200);
 	push @alone, drain_rate($node);
 
-	$node->sql('TRUNCATE outbox.message, outbox.delivery');
+	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 	fill_settled($node, 'bench', $old);
 	backlog($node, 'bench.message.sent', $messages, 200);
 	my $script = $node->basedir . '/prune.sql';

@@ -21,7 +21,7 @@ foreach (1 .. runs())
 	foreach my $kind (qw(none slow dead))
 	{
 		$node->sql("SELECT outbox.alter_handler('other', url => '$url{$kind}')");
-		$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt, outbox.handler_status');
+		$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt, outbox.handler_status');
 		$node->restart;
 		backlog($node, 'bench.message.sent', $messages, 200);
 		my $before = $node->sql('SELECT clock_timestamp()');
@@ -29,7 +29,7 @@ foreach (1 .. runs())
 		$node->wait_until("SELECT NOT EXISTS (SELECT FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id WHERE d.state < 3 AND h.name LIKE 'good%')");
 		push @{ $rate{$kind} }, $node->sql(<<"END");
 SELECT (count(*) / extract(epoch FROM max(settled_at) - min(settled_at)))::bigint
-FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id WHERE h.name LIKE 'good%'
+FROM outbox.receipt d JOIN outbox.handler h ON h.id = d.handler_id WHERE h.name LIKE 'good%'
 END
 	}
 }

@@ -26,7 +26,7 @@ CREATE INDEX ON handmade (created_at) WHERE sent_at IS NULL;
 END
 $node->handler('bench', ['bench.*'], 'http://127.0.0.1:9/');
 
-sub empty { $node->sql('TRUNCATE plain, handmade, invoice, outbox.message, outbox.delivery'); return; }
+sub empty { $node->sql('TRUNCATE plain, handmade, invoice, outbox.message, outbox.delivery, outbox.receipt'); return; }
 
 # Microseconds per row of a statement run in a loop on the server.
 sub per_row

@@ -165,7 +165,7 @@ sub slice_rate
 	return $node->sql(<<"END");
 SELECT (count(*) FILTER (WHERE settled_at > first) / extract(epoch FROM max(settled_at) - first))::bigint
 FROM (SELECT settled_at, min(settled_at) OVER () AS first
-	FROM (SELECT settled_at FROM outbox.delivery WHERE settled_at > '$before' AND state = 3
+	FROM (SELECT settled_at FROM outbox.receipt WHERE settled_at > '$before' AND state = 3
 		ORDER BY settled_at OFFSET ${\ ($offset // 0)} LIMIT $limit) AS s) AS d GROUP BY first
 END
 }
@@ -222,10 +222,10 @@ sub fill_settled
 INSERT INTO outbox.message (id, staged_at, topic, payload)
 SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(g), 12, '0'))::uuid, now() - interval '1 day', 'bench.message.sent', '{"old": true}'
 FROM generate_series(1, $n) AS g;
-INSERT INTO outbox.delivery (message_id, due_at, settled_at, handler_id, attempts, state, http_status)
-SELECT m.id, m.staged_at, m.staged_at, h.id, 1, 3, 204
+INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, http_status)
+SELECT m.id, m.staged_at, h.id, 1, 0, 3, 204
 FROM outbox.message m, outbox.handler h WHERE h.name = '$handler' AND m.payload ? 'old';
-ANALYZE outbox.message, outbox.delivery;
+ANALYZE outbox.message, outbox.delivery, outbox.receipt;
 END
 	return;
 }

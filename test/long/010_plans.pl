@@ -22,15 +22,15 @@ $node->handler('busy', ['busy.*'], $receiver->url('/busy'));
 sub fill
 {
 	$node->sql(<<"SQL");
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt;
 INSERT INTO outbox.message (id, staged_at, topic, tenant, payload)
 SELECT overlay(outbox._id_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, at, 'busy.thing', 't' || n % 100, '{}'
 FROM (SELECT n, now() - interval '10 days' * (1 - n / $rows.0) - interval '1 hour' AS at FROM generate_series(1, $rows) AS n) AS s;
-INSERT INTO outbox.delivery (message_id, handler_id, due_at, settled_at, attempts, state, code)
-SELECT m.id, h.id, m.staged_at, m.staged_at, 1, CASE WHEN row_number() OVER () % ($rows / 1000) = 0 THEN 4 ELSE 3 END, NULL
+INSERT INTO outbox.receipt (message_id, handler_id, settled_at, attempts, budget_from, state, code)
+SELECT m.id, h.id, m.staged_at, 1, 0, CASE WHEN row_number() OVER () % ($rows / 1000) = 0 THEN 4 ELSE 3 END, NULL
 FROM outbox.message m, outbox.handler h WHERE h.name = 'busy';
 INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, outcome)
-SELECT message_id, handler_id, 1, settled_at, 4 FROM outbox.delivery WHERE state = 4;
+SELECT message_id, handler_id, 1, settled_at, 4 FROM outbox.receipt WHERE state = 4;
 SQL
 	return;
 }
@@ -39,7 +39,7 @@ SQL
 sub whole_scans
 {
 	$node->sql('SELECT pg_stat_force_next_flush()') if $node->pg_version >= 15;
-	return $node->sql("SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_user_tables WHERE schemaname = 'outbox' AND relname IN ('message', 'delivery')");
+	return $node->sql("SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_user_tables WHERE schemaname = 'outbox' AND relname IN ('message', 'receipt')");
 }
 
 sub check_statement
@@ -65,11 +65,11 @@ foreach my $analyzed (1, 0)
 	fill();
 	if ($analyzed)
 	{
-		$node->sql('VACUUM (ANALYZE) outbox.message, outbox.delivery, outbox.attempt');
+		$node->sql('VACUUM (ANALYZE) outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 	}
 	else
 	{
-		$node->sql("DELETE FROM pg_statistic WHERE starelid IN ('outbox.message'::regclass, 'outbox.delivery'::regclass)");
+		$node->sql("DELETE FROM pg_statistic WHERE starelid IN ('outbox.message'::regclass, 'outbox.delivery'::regclass, 'outbox.receipt'::regclass)");
 	}
 
 	check_statement("$what: backlog", "SELECT dead FROM outbox.backlog WHERE handler = 'busy'", qr/^1000/);
@@ -79,7 +79,7 @@ foreach my $analyzed (1, 0)
 	check_statement("$what: dead letters of a handler", "SELECT count(*) FROM outbox.dead_letters WHERE handler = 'busy' AND code IS NULL", qr/^1000/);
 	# A view cannot pin its plan; this one is for people.
 	check_statement("$what: handler_stats", 'SELECT count(*) FROM outbox.handler_stats', qr/^0/) if $analyzed;
-	my $id = $node->sql('SELECT message_id FROM outbox.delivery WHERE state = 4 LIMIT 1');
+	my $id = $node->sql('SELECT message_id FROM outbox.receipt WHERE state = 4 LIMIT 1');
 	check_statement("$what: one delivery", "SELECT state FROM outbox.deliveries WHERE message_id = '$id'", qr/^dead/);
 	check_statement("$what: its attempts", "SELECT outcome FROM outbox.attempts WHERE message_id = '$id'", qr/^dead/);
 	check_statement("$what: requeue", "BEGIN; SELECT outbox.requeue('$id'); ROLLBACK", qr/^1/);

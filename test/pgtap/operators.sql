@@ -3,7 +3,7 @@ BEGIN;
 SELECT * FROM no_plan();
 
 SET LOCAL client_min_messages = warning;
-TRUNCATE outbox.message, outbox.delivery, outbox.attempt;
+TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt;
 DELETE FROM outbox.handler WHERE id <> 0;
 INSERT INTO outbox.handler (name, topics) VALUES ('one', '{tap.*}'), ('two', '{tap.*}');
 
@@ -24,9 +24,11 @@ BEGIN
 	-- "one" is put in that state, "two" has its receipt.
 	UPDATE outbox.delivery d
 	SET state = CASE WHEN h.name = 'one' THEN in_state.state ELSE 3 END, attempts = 5, streak = 2, code = 'x', error = 'y', http_status = 500,
-		due_at = CASE WHEN in_state.state IN (1, 2) THEN clock_timestamp() + interval '1 hour' ELSE d.due_at END,
-		settled_at = CASE WHEN in_state.state >= 3 OR h.name = 'two' THEN clock_timestamp() END
+		due_at = CASE WHEN in_state.state IN (1, 2) THEN clock_timestamp() + interval '1 hour' ELSE d.due_at END
 	FROM outbox.handler h WHERE d.message_id = result AND h.id = d.handler_id;
+	WITH gone AS (DELETE FROM outbox.delivery d WHERE d.state > 2 RETURNING *)
+	INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, http_status, code, error)
+	SELECT message_id, clock_timestamp(), handler_id, attempts, budget_from, gone.state, http_status, code, error FROM gone;
 	RETURN result;
 END $$;
 
@@ -58,7 +60,7 @@ END $$;
 SELECT pg_temp.rules();
 
 SELECT is(v.state, outbox._state_name(d.state), 'the views name state ' || d.state || ' like everybody else')
-FROM outbox.delivery d JOIN outbox.deliveries v USING (message_id, handler_id);
+FROM (SELECT message_id, handler_id, state FROM outbox.delivery UNION ALL SELECT message_id, handler_id, state FROM outbox.receipt) d JOIN outbox.deliveries v USING (message_id, handler_id);
 
 -- A lease is fenced off by a cancel.
 SELECT is((SELECT state FROM outbox.delivery WHERE state = 2 AND outbox.cancel(message_id) = 1 LIMIT 1), 2::smallint, 'a leased delivery is there to be cancelled');

@@ -24,12 +24,12 @@ INSERT INTO privilege VALUES
 ('function', '_check_topics _check_backoff _check_handler _check_options _check_push_handler _handler_fault _warn_of_clear_text _check_on_settle _check_rights _check_filter', 'W'),
 -- the bodies of public functions, and what they have in common
 ('function', '_creator _rotate_secret _store_secret _public_key _id_floor _options _formats _given _store_handler _store_secrets _lock_handler _reset_options', 'W'),
-('function', '_create_handler _alter_handler _drop_handler _pause_handler _resume_handler _cancel_dropped', 'W'),
+('function', '_create_handler _alter_handler _drop_handler _pause_handler _resume_handler _cancel_dropped _cancel_rows', 'W'),
 ('function', '_pull_handler_id _part _check_role _grant_part _revoke_part _lock_grants _refresh_consumers _revoke_unused _prune_inbox', 'W'),
-('function', '_topic_taken _retention _live_handler _lock_message _handler_of_message _revive _route_again _cancel _cancel_all _state_name', 'W'),
+('function', '_topic_taken _retention _live_handler _lock_message _handler_of_message _is_routed _revive _route_again _ring_successors _cancel _cancel_blocking _cancel_all _state_name', 'W'),
 ('view', 'deliveries dead_letters attempts blocked_keys handlers', 'OW'),
 ('view', 'backlog handler_stats dispatchers', 'OMW'),
-('table', 'installation message delivery handler handler_status handler_secret attempt on_settle_queue consumer inbox', 'W'),
+('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox', 'W'),
 ('sequence', 'handler_id on_settle_queue_id', 'W'),
 ('type', 'settlement', '*PCOMW'),
 ('schema', 'outbox', '*PCOMW');

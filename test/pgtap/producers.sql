@@ -21,7 +21,7 @@ SELECT is(proparallel::text, 'u', proname || ' is parallel unsafe') FROM pg_proc
 -- The state a delivery begins in.
 SELECT lives_ok($$ SELECT outbox.create_handler('pull', '{s.*}', ordered => true), outbox.create_handler('push', '{s.*}', 'http://127.0.0.1:9/') $$, 'handlers');
 SELECT lives_ok($$ SELECT outbox.stage('s.now', key => 'k'), outbox.stage('s.later', key => 'k', delay => '1 hour', min_version => 2) $$, 'messages');
-SELECT results_eq($$ SELECT m.topic, h.name, d.state, d.attempts, d.budget_from, d.streak, d.settled_at IS NULL AND d.code IS NULL AND d.error IS NULL AND d.http_status IS NULL, d.key, d.min_version
+SELECT results_eq($$ SELECT m.topic, h.name, d.state, d.attempts, d.budget_from, d.streak, d.code IS NULL AND d.error IS NULL AND d.http_status IS NULL, d.key, d.min_version
 		FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id JOIN outbox.handler h ON h.id = d.handler_id ORDER BY m.id, h.name $$,
 	$$ VALUES ('s.now', 'pull', 0::smallint, 0, 0, 0::smallint, true, 'k', NULL::int), ('s.now', 'push', 0::smallint, 0, 0, 0::smallint, true, NULL, NULL),
 		('s.later', 'pull', 0::smallint, 0, 0, 0::smallint, true, 'k', 2), ('s.later', 'push', 0::smallint, 0, 0, 0::smallint, true, NULL, NULL) $$,

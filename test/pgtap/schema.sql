@@ -30,9 +30,9 @@ $$, 'no foreign keys: they would lock configuration rows on every insert');
 
 SELECT is_empty($$
 	SELECT relname FROM pg_class
-	WHERE oid IN ('outbox.message'::regclass, 'outbox.delivery'::regclass)
+	WHERE oid IN ('outbox.message'::regclass, 'outbox.delivery'::regclass, 'outbox.receipt'::regclass)
 		AND NOT (reloptions @> '{vacuum_truncate=off}' AND array_to_string(reloptions, ' ') LIKE '%autovacuum_vacuum_scale_factor=0.02%')
-$$, 'the two big tables are vacuumed like queues');
+$$, 'the big tables are vacuumed like queues');
 
 -- Every object says what it is.
 SELECT is_empty($$

@@ -81,7 +81,7 @@ sub check_arrivals
 	$ids{ $_->{headers}{'webhook-id'} }{ $_->{body} } = 1 foreach $receiver->requests('/h');
 	is(scalar(grep { keys %$_ != 1 } values %ids), 0, "$name: an id always carries the same body");
 	$receiver->forget;
-	$node->sql('TRUNCATE business, outbox.message, outbox.delivery, outbox.attempt');
+	$node->sql('TRUNCATE business, outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 	return;
 }
 

@@ -78,7 +78,7 @@ $receiver->release;
 $receiver->on('/load', { status => 200 });
 $node->wait_for_states('cancelled 2, delivered ' . ($staged + 1), 'they stay cancelled');
 $node->sql("DELETE FROM outbox.message WHERE id IN (SELECT message_id FROM outbox.deliveries WHERE state = 'cancelled')");
-$node->sql("DELETE FROM outbox.delivery WHERE state = 5");
+$node->sql("DELETE FROM outbox.receipt WHERE state = 5");
 $staged++;
 
 # --- the table is locked while answers come in
@@ -93,7 +93,7 @@ $operator->close;
 $receiver->on('/load', { status => 200 });
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE state = 'delivered'", $staged, 'afterwards all is settled');
 $receiver->forget;
-$node->sql('TRUNCATE outbox.message, outbox.delivery');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 $staged = 0;
 
 # --- it is cancelled, terminated, and stopped
@@ -120,14 +120,14 @@ load_with_settler('before failures');
 check('before failures');
 $node->handler('broken', ['broken.*'], $receiver->url('/broken'));
 my $id = $node->sql("SELECT id FROM outbox.handler WHERE name = 'broken'");
-$node->sql("CREATE INDEX broken ON outbox.delivery ((1 / (attempts - 1))) WHERE attempts = 1 AND handler_id = $id");
+$node->sql("CREATE INDEX broken ON outbox.receipt ((1 / (attempts - 1))) WHERE attempts = 1 AND handler_id = $id");
 $node->stage('broken.item');
 $node->wait_while_not(sub { return $node->log_text =~ /division by zero/; }, 'a settlement that fails is reported');
 $node->sql('DROP INDEX outbox.broken');
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE handler = 'broken'", 'delivered', 'what it was about is settled once it can be');
 $node->sql("SELECT outbox.drop_handler('broken')");
 $node->sql("DELETE FROM outbox.message WHERE topic = 'broken.item'");
-$node->sql("DELETE FROM outbox.delivery WHERE handler_id = $id");
+$node->sql("DELETE FROM outbox.receipt WHERE handler_id = $id");
 $node->wait_for_dispatcher;
 
 # --- it ends with its dispatcher, comes with the next one, and is in nobody's way
@@ -151,7 +151,7 @@ BEGIN
 	IF current_user <> 'dba' AND current_setting('application_name') = '' THEN RAISE LOG 'index of delivery ran as %', current_user; END IF;
 	RETURN true;
 END $$;
-CREATE INDEX ON outbox.delivery (tell(state));
+CREATE INDEX ON outbox.receipt (tell(state));
 SQL
 $node->handler('load', ['load.*'], $receiver->url('/other'), concurrency => 50, database => 'other');
 load_messages(6000, 'other');
@@ -173,7 +173,7 @@ my $unsettled = 2000 + 50;
 my $requests = $receiver->count('/load');
 cmp_ok($requests - $staged, '<=', $unsettled, 'duplicates are bounded (' . ($requests - $staged) . ')');
 $receiver->forget;
-$node->sql('TRUNCATE outbox.message, outbox.delivery');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 $staged = 0;
 
 # --- the setting

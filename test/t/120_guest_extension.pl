@@ -188,7 +188,7 @@ is(scalar keys %{ $receiver->ids('/new') }, $n, 'once');
 $receiver->on('/new', { hang => 1 });
 $node->stage('a.b', '{}');
 ok($receiver->wait_for_requests($n + 1, '/new'), 'a request is out');
-$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 $receiver->release('/new', { status => 200 });
 $receiver->on('/new', {});
 $node->stage('a.b', '{}');

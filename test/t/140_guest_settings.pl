@@ -265,7 +265,7 @@ BEGIN
 	RAISE LOG 'receipt under %', concat_ws('|', $told);
 	RETURN \$1;
 END \$\$;
-CREATE INDEX told ON outbox.delivery (app.tell(state)) WHERE state = 3 AND uuid_hash(message_id) % 20 = 0;
+CREATE INDEX told ON outbox.receipt (app.tell(state)) WHERE state = 3 AND uuid_hash(message_id) % 20 = 0;
 SQL
 	my $mark = -s $node->logfile;
 	my $receipts = sub { return map { [ /\] outbox (settler|dispatcher) LOG: .*receipt under (.*)/ ] } grep { /receipt under/ } split /\n/, slurp_file($node->logfile, $mark); };
@@ -275,7 +275,7 @@ SQL
 	is($receiver->count('/load'), $staged, "$scope: and nothing was sent twice");
 	my %seen = map { $_->[1] => 1 } grep { @$_ } $receipts->();
 	is_deeply([ keys %seen ], [ join '|', map { $pinned{$_} } sort keys %pinned ], "$scope: under the settings that they need");
-	$node->sql("DROP INDEX outbox.told; DROP FUNCTION app.tell; SELECT outbox.drop_handler('load'); TRUNCATE outbox.message, outbox.delivery, outbox.attempt");
+	$node->sql("DROP INDEX outbox.told; DROP FUNCTION app.tell; SELECT outbox.drop_handler('load'); TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt");
 	return;
 }
 

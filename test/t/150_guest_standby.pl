@@ -281,7 +281,7 @@ $second->reload;
 $second->wait_for("SELECT string_agg(sync_state, ',') FROM pg_stat_replication", 'sync', 'and has become a synchronous standby');
 is($first->sql($processes), 0, 'a silent one');
 $receiver->forget;
-$second->sql('TRUNCATE business, outbox.message, outbox.delivery, outbox.attempt');
+$second->sql('TRUNCATE business, outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 
 my @committed = crash_under_load($second, 'synchronous');
 unlike(slurp_file($first->logfile, $mark), qr/outbox (?:launcher|dispatcher)/, 'it has nothing to say');

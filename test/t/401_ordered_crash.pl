@@ -93,7 +93,7 @@ sub check_load
 sub forget
 {
 	$receiver->forget;
-	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 	return;
 }
 

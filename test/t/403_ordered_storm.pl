@@ -150,7 +150,7 @@ sub pick
 {
 	my $states = shift;
 	my $found = $operator->run(
-		"SELECT h.name || ' ' || d.message_id FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id WHERE d.state IN ($states) ORDER BY random() LIMIT 1");
+		"SELECT h.name || ' ' || d.message_id FROM (SELECT handler_id, message_id, state FROM outbox.delivery UNION ALL SELECT handler_id, message_id, state FROM outbox.receipt) d JOIN outbox.handler h ON h.id = d.handler_id WHERE d.state IN ($states) ORDER BY random() LIMIT 1");
 	return $found =~ /^(\w+) ([0-9a-f-]{36})$/ ? ($1, $2) : ();
 }
 

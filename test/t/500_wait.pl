@@ -93,7 +93,7 @@ my $stage_and_lease = "BEGIN; SELECT FROM outbox.stage('job'); SELECT FROM outbo
 woken_when_due('scheduled', undef, "SELECT FROM outbox.stage('job', delay => '200 ms')");
 woken_when_due('retried', $stage_and_lease, "SELECT FROM $leased WHERE outbox.retry('h', c.id, c.attempt, after => '200 ms')");
 woken_when_due('lease expired', $stage_and_lease, "SELECT FROM $leased WHERE outbox.extend('h', c.id, c.attempt, '200 ms')");
-$node->wait_for_states(join(', ', 'delivered ' . $node->sql("SELECT count(*) FROM outbox.delivery")), 'everything is settled');
+$node->wait_for_states(join(', ', 'delivered ' . $node->sql("SELECT count(*) FROM outbox.deliveries")), 'everything is settled');
 
 #
 # Holding nothing
@@ -189,7 +189,7 @@ foreach (1 .. 20)
 is($claimed, 31, 'and twenty, one by one');
 cmp_ok($woken, '<=', 36, "$woken of them were woken for 31 messages");
 # The keeper looks again a second after a wake-up; what has been claimed by then wakes nobody.
-$node->wait_until("SELECT clock_timestamp() - max(settled_at) > '1500 ms' FROM outbox.delivery", 't');
+$node->wait_until("SELECT clock_timestamp() - max(settled_at) > '1500 ms' FROM outbox.receipt", 't');
 cmp_ok($woken + PsqlSession::wait_any(0, @left), '<=', 36, 'and nobody afterwards');
 cmp_ok(switches(@left) - $before, '<', 31 * 20, 'the others slept on');
 

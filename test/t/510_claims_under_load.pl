@@ -198,7 +198,7 @@ is($node->sql("SELECT count(*) = count(DISTINCT id) AND count(*) = (SELECT count
 	't', 'and every message was completed exactly once');
 note($node->sql("SELECT count(*), max(attempts) FROM outbox.deliveries"));
 
-$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 ok( pgbench(
 		10,
 		[ 5, "CALL produce('ordered', 10)" ],
@@ -215,7 +215,7 @@ is($node->sql("SELECT count(*) FROM (SELECT n, lag(n) OVER (PARTITION BY key ORD
 note($node->sql("SELECT count(*), max(attempts) FROM outbox.deliveries"));
 
 # Producers that do not serialise on their keys commit smaller ids after larger ones.
-$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt, received');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt, received');
 ok( pgbench(
 		6,
 		[ 6, "CALL produce('ordered', 2, false)" ],

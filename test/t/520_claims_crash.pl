@@ -124,7 +124,7 @@ is($node->sql("SELECT count(*) FROM outbox.message WHERE payload = '22'"), 0, 'u
 #
 # kill -9 of the postmaster under load: every committed message is completed, each receipt but once.
 #
-$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 $node->sql(<<'END');
 CREATE TABLE staged (n int PRIMARY KEY);
 CREATE TABLE worked (n int PRIMARY KEY);

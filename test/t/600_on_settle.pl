@@ -59,12 +59,12 @@ my $id = $node->stage('t.plain', '{"n": 1}', key => 'k', tenant => 'acme', corre
 $node->wait_for(outcome('plain'), 'delivered 1 - 201', 'a delivery with a function is delivered');
 is($node->sql("SELECT concat_ws('|', (s).message_id = '$id', (s).handler, (s).topic, (s).payload, (s).key, (s).tenant, (s).correlation_id, (s).attempt, (s).outcome, coalesce((s).code, '-'), (s).http_status, (s).response) FROM app.settled"),
 	't|plain|t.plain|{"n": 1}|k|acme|c|1|delivered|-|201|ok \x00\xff', 'the function was told all of it');
-is($node->sql("SELECT s.xid = d.xmin FROM app.settled s, outbox.delivery d"), 't', 'its write and the transition are one transaction');
-is($node->sql("SELECT (s).settled_at = d.settled_at FROM app.settled s, outbox.delivery d"), 't', 'of one time');
+is($node->sql("SELECT s.xid = d.xmin FROM app.settled s, outbox.receipt d"), 't', 'its write and the transition are one transaction');
+is($node->sql("SELECT (s).settled_at = d.settled_at FROM app.settled s, outbox.receipt d"), 't', 'of one time');
 is($node->sql('SELECT DISTINCT who FROM app.settled'), 'app', 'it ran as the creator');
 is($node->sql("SELECT concat_ws(' ', attempt, outcome, code, http_status, duration > '0') FROM outbox.attempts WHERE handler = 'plain'"),
 	'1 delivered 201 t', 'the attempt is logged');
-is($node->sql('SELECT due_at < settled_at FROM outbox.deliveries'), 't', 'the delivery has its due time again');
+is($node->sql('SELECT due_at IS NULL FROM outbox.deliveries'), 't', 'the delivery is due no more');
 nothing_is_left('delivered');
 is($node->sql("SELECT backend_type, state, query FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker'"),
 	'outbox on_settle worker|idle|waiting for outcomes', 'the worker says what it does');

@@ -131,15 +131,18 @@ is($node->dispatcher_pid, $dispatcher, 'all by the same dispatcher');
 # Maintenance that rewrites or empties its tables.
 $receiver->forget;
 $node->sql('VACUUM FULL outbox.delivery');
+$node->sql('VACUUM FULL outbox.receipt');
 $node->sql('VACUUM FULL outbox.message');
 $node->sql('REINDEX TABLE outbox.delivery');
+$node->sql('REINDEX TABLE outbox.receipt');
 $node->sql('REINDEX TABLE CONCURRENTLY outbox.message');
 $node->sql('CLUSTER outbox.delivery USING delivery_pkey');
+$node->sql('CLUSTER outbox.receipt USING receipt_pkey');
 $node->sql('ANALYZE');
 $node->stage('t.x', '{}');
 ok($receiver->wait_for_requests(1, '/h'), 'delivers after VACUUM FULL, REINDEX and CLUSTER');
 $node->sql('CALL outbox.drain()');
-$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.attempt');
+$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
 $node->stage('t.x', '{}');
 ok($receiver->wait_for_requests(2, '/h'), 'and after TRUNCATE');
 

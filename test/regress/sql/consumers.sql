@@ -194,7 +194,7 @@ SELECT pg_temp.stage(7), pg_temp.stage(8);
 DELETE FROM outbox.message WHERE payload ->> 'n' = '7';
 SELECT pg_temp.take('jobs', 10);
 SELECT state, attempts, code, error FROM outbox.deliveries WHERE topic IS NULL;
-DELETE FROM outbox.delivery WHERE code = 'message_missing';
+DELETE FROM outbox.receipt WHERE code = 'message_missing';
 
 -- Order by key: one at a time, smallest id first; other keys and messages without one go on.
 SELECT outbox.create_handler('ordered', '{seq.*}', ordered => true, jitter => 0, max_attempts => 3) IS NOT NULL AS created;
@@ -465,5 +465,23 @@ SELECT messages FROM outbox.prune();
 SELECT source, message_id FROM outbox.inbox ORDER BY 1, 2;
 SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.accept(NULL, ''m'')', 'SELECT outbox.accept(''s'', NULL)', 'SELECT outbox.accept('''', ''m'')',
 	'SELECT outbox.accept(''s'', repeat(''x'', 1001))', 'SELECT outbox.accept(''s'', ''m'', NULL)', 'SELECT outbox.accept(''s'', ''m'', ''-1 s'')']) c;
+
+-- Of a delivery that is tried without end, the first attempts and the last ones stay logged.
+SELECT outbox.create_handler('endless', '{endless}', max_attempts => 1000, jitter => 0) IS NOT NULL AS created;
+SELECT outbox.stage('endless') IS NOT NULL AS staged;
+DO $$
+DECLARE
+	c record;
+BEGIN
+	FOR i IN 1 .. 250 LOOP
+		SELECT id, attempt INTO STRICT c FROM outbox.claim('endless');
+		ASSERT outbox.retry('endless', c.id, c.attempt, after => '0');
+	END LOOP;
+END $$;
+SELECT count(*), min(attempt), max(attempt), count(*) FILTER (WHERE attempt BETWEEN 101 AND 150) AS in_the_middle FROM outbox.attempts WHERE handler = 'endless';
+-- A count that somebody has set to the end of its range stays there.
+UPDATE outbox.delivery SET attempts = 2147483647, budget_from = 2147483647;
+SELECT attempt, outbox.complete('endless', id, attempt) FROM outbox.claim('endless');
+SELECT state, attempts, attempts_of_budget FROM outbox.deliveries WHERE handler = 'endless';
 
 CALL regress.start_anew();

@@ -24,10 +24,18 @@ SELECT * FROM pg_temp.state;
 -- Play the dispatcher.
 CREATE PROCEDURE pg_temp.settle(name text, handler text, state int, code text, error text DEFAULT NULL, http_status int DEFAULT NULL)
 LANGUAGE sql AS $$
+	WITH back AS (
+		DELETE FROM outbox.receipt r USING outbox.handler h
+		WHERE r.message_id = pg_temp.id($1) AND h.id = r.handler_id AND h.name = $2 RETURNING r.*)
+	INSERT INTO outbox.delivery (message_id, due_at, handler_id, attempts, budget_from)
+	SELECT message_id, now(), handler_id, attempts, budget_from FROM back;
 	UPDATE outbox.delivery d SET state = $3, attempts = attempts + 1, streak = 1, code = $4, error = $5, http_status = $6,
-		settled_at = CASE WHEN $3 >= 3 THEN clock_timestamp() END, due_at = CASE WHEN $3 = 1 THEN clock_timestamp() + interval '1 hour' ELSE due_at END
+		due_at = CASE WHEN $3 = 1 THEN clock_timestamp() + interval '1 hour' ELSE due_at END
 	FROM outbox.handler h
 	WHERE d.message_id = pg_temp.id($1) AND h.id = d.handler_id AND h.name = $2;
+	WITH gone AS (DELETE FROM outbox.delivery d WHERE d.state > 2 RETURNING *)
+	INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, http_status, key, code, error)
+	SELECT message_id, clock_timestamp(), handler_id, attempts, budget_from, state, http_status, CASE WHEN state = 4 THEN key END, code, error FROM gone;
 $$;
 CALL pg_temp.settle('a', 'books', 3, NULL, NULL, 200);
 CALL pg_temp.settle('a', 'mail', 4, '500', 'oh no', 500);
@@ -160,15 +168,18 @@ SELECT handler, deliveries, delivered, delivered_at_once, outstanding, dead, can
 
 -- verify finds what was done by hand, and nothing else.
 SELECT finding, severity, rows_found, handler FROM outbox.verify();
-UPDATE outbox.delivery SET state = 0, settled_at = NULL WHERE message_id = pg_temp.id('a') AND handler_id = (SELECT id FROM outbox.handler WHERE name = 'mail');
-UPDATE outbox.delivery SET settled_at = now() WHERE message_id = pg_temp.id('d');
-UPDATE outbox.delivery SET settled_at = NULL WHERE message_id = pg_temp.id('k1');
-UPDATE outbox.delivery SET attempts = 0 WHERE message_id = pg_temp.id('a') AND handler_id = (SELECT id FROM outbox.handler WHERE name = 'books');
+INSERT INTO outbox.delivery (message_id, handler_id, due_at)
+SELECT r.message_id, r.handler_id, now() FROM outbox.receipt r WHERE r.message_id = pg_temp.id('a') AND r.handler_id = (SELECT id FROM outbox.handler WHERE name = 'mail');
+UPDATE outbox.receipt SET state = 0 WHERE message_id = pg_temp.id('k1');
+UPDATE outbox.receipt SET budget_from = 9 WHERE message_id = pg_temp.id('b') AND handler_id = (SELECT id FROM outbox.handler WHERE name = 'books');
+UPDATE outbox.receipt SET attempts = 0 WHERE message_id = pg_temp.id('a') AND handler_id = (SELECT id FROM outbox.handler WHERE name = 'books');
 UPDATE outbox.delivery SET state = 2 WHERE message_id = pg_temp.id('u1') AND handler_id <> 0;
-UPDATE outbox.delivery SET state = 1 WHERE message_id = pg_temp.id('u1') AND handler_id = 0;
+INSERT INTO outbox.delivery (message_id, handler_id, due_at, state) VALUES (pg_temp.id('u1'), 0, now(), 1);
+DELETE FROM outbox.receipt WHERE message_id = pg_temp.id('u1') AND handler_id = 0;
 INSERT INTO outbox.delivery (message_id, handler_id, due_at) VALUES ('00000000-0000-7000-8000-00000000000a', 999999, now());
 INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, outcome) VALUES ('00000000-0000-7000-8000-00000000000a', 0, 1, now(), 1);
 DELETE FROM outbox.delivery WHERE message_id = pg_temp.id('u2');
+DELETE FROM outbox.receipt WHERE message_id = pg_temp.id('u2');
 ALTER TABLE outbox.handler DISABLE TRIGGER handler_changed;
 SELECT finding, severity, rows_found, handler FROM outbox.verify();
 SELECT message_id, hint FROM outbox.verify() WHERE finding = 'delivery without message';
@@ -243,7 +254,8 @@ SELECT status FROM outbox.health('1 s', '1 min');
 SELECT status FROM outbox.health('1 h', '2 h');
 SELECT regress.error_of($$SELECT outbox.health('2 h', '1 h')$$);
 INSERT INTO outbox.handler_status (handler_id, paused_at, breaker) SELECT id, now(), 'open' FROM outbox.handler WHERE name = 'pulled';
-UPDATE outbox.delivery SET state = 4, settled_at = now() WHERE message_id = (SELECT id FROM outbox.message ORDER BY id LIMIT 1);
+WITH gone AS (DELETE FROM outbox.delivery WHERE message_id = (SELECT id FROM outbox.message ORDER BY id LIMIT 1) RETURNING *)
+INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state) SELECT message_id, now(), handler_id, 1, 0, 4 FROM gone;
 SELECT status, reasons, due, oldest_due_age, dead, newly_dead, paused_handlers, failing_handlers FROM outbox.health();
 DELETE FROM outbox.handler_status;
 

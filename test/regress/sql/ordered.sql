@@ -61,8 +61,10 @@ SELECT pg_temp.settle('fail', 'blocks', 'it''s "c"');
 SELECT * FROM blocked WHERE handler = 'blocks' AND why = 'dead';
 
 -- outbox.prune() leaves it, however old it is, but not one that was skipped.
-UPDATE outbox.delivery SET state = 3, settled_at = clock_timestamp()
-WHERE state < 3 AND NOT EXISTS (SELECT FROM outbox.message m WHERE m.id = message_id AND m.key = 'a');
+WITH gone AS (
+	DELETE FROM outbox.delivery WHERE NOT EXISTS (SELECT FROM outbox.message m WHERE m.id = message_id AND m.key = 'a') RETURNING *)
+INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state)
+SELECT message_id, clock_timestamp(), handler_id, 1, 0, 3 FROM gone;
 SET outbox.delivered_retention = 0;
 SET outbox.dead_retention = 0;
 SELECT messages, deliveries FROM outbox.prune();

@@ -26,7 +26,7 @@ END $$;
 
 -- No messages any more, whatever state they were in; nor handlers.
 CREATE PROCEDURE regress.empty() LANGUAGE sql AS $$
-	TRUNCATE outbox.message, outbox.delivery, outbox.attempt, outbox.on_settle_queue, outbox.inbox
+	TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt, outbox.on_settle_queue, outbox.inbox
 $$;
 CREATE PROCEDURE regress.start_anew() LANGUAGE plpgsql AS $$
 BEGIN

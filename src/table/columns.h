@@ -1,0 +1,68 @@
+/*-------------------------------------------------------------------------
+ *
+ * columns.h
+ *		The columns of the tables that are read and written below SQL.
+ *
+ * Columns are addressed by number, as the install script defines them.
+ * Later versions of the extension append columns, in the install script too,
+ * and never move them; a regression test compares the two.
+ *
+ * Only what reads a row in a slot or fills one in for the row writer needs
+ * them.  Process: any.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_COLUMNS_H
+#define OUTBOX_COLUMNS_H
+
+/* outbox.message */
+enum
+{
+	Anum_message_id = 1,
+	Anum_message_staged_at,
+	Anum_message_min_version,
+	Anum_message_topic,
+	Anum_message_key,
+	Anum_message_dedupe_key,
+	Anum_message_tenant,
+	Anum_message_correlation_id,
+	Anum_message_headers,
+	Anum_message_payload,
+	Natts_message = Anum_message_payload
+};
+
+/* outbox.delivery: what is outstanding */
+enum
+{
+	Anum_delivery_message_id = 1,
+	Anum_delivery_due_at,
+	Anum_delivery_handler_id,
+	Anum_delivery_attempts,
+	Anum_delivery_budget_from,
+	Anum_delivery_state,
+	Anum_delivery_streak,
+	Anum_delivery_http_status,
+	Anum_delivery_min_version,
+	Anum_delivery_key,
+	Anum_delivery_code,
+	Anum_delivery_error,
+	Natts_delivery = Anum_delivery_error
+};
+
+/* outbox.receipt: what is settled */
+enum
+{
+	Anum_receipt_message_id = 1,
+	Anum_receipt_settled_at,
+	Anum_receipt_handler_id,
+	Anum_receipt_attempts,
+	Anum_receipt_budget_from,
+	Anum_receipt_state,
+	Anum_receipt_http_status,
+	Anum_receipt_key,
+	Anum_receipt_code,
+	Anum_receipt_error,
+	Natts_receipt = Anum_receipt_error
+};
+
+#endif							/* OUTBOX_COLUMNS_H */

@@ -1,0 +1,454 @@
+/*-------------------------------------------------------------------------
+ *
+ * row_writer.c
+ *		Inserts, changes and deletes single rows without a plan.
+ *
+ * See row_writer.h.  What the executor works with (the table's constraints,
+ * its indexes and their predicates) costs as much to set up as some rows to
+ * write, so it is kept as a table's upkeep until the relcache says that the
+ * table or an index has changed.  Only the relations are opened anew.  A table
+ * with triggers, or with indexes that keep a state between insertions, is set
+ * up each time; so is one that is being written already when a trigger's
+ * function comes back here.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_am.h"
+#include "commands/trigger.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "common/session.h"
+#include "compat.h"
+#include "table/relation.h"
+#include "table/row_writer.h"
+
+typedef struct OutboxUpkeep
+{
+	bool		valid;
+	bool		changed;		/* something was changed since the last set-up began */
+	uint64		user;			/* of the present use; 0: free */
+	MemoryContext context;		/* everything below, and the executor's state */
+	Oid			relid;
+	int			nindexes;
+	Oid		   *indexes;
+	EState	   *estate;
+	ResultRelInfo *result;
+} OutboxUpkeep;
+
+/* Frees the upkeep if the memory of its user goes away: the transaction has failed. */
+typedef struct UpkeepUse
+{
+	MemoryContextCallback callback;
+	OutboxUpkeep *upkeep;
+	uint64		user;
+} UpkeepUse;
+
+static const struct
+{
+	const char *name;
+	int			natts;
+}			tables[OUTBOX_TABLES] = {
+	[OUTBOX_TABLE_MESSAGE] = {"message", Natts_message},
+	[OUTBOX_TABLE_DELIVERY] = {"delivery", Natts_delivery},
+	[OUTBOX_TABLE_RECEIPT] = {"receipt", Natts_receipt},
+};
+
+static OutboxUpkeep upkeeps[OUTBOX_TABLES];
+
+static void
+relation_changed(Datum arg, Oid relid)
+{
+	for (int t = 0; t < OUTBOX_TABLES; t++)
+	{
+		OutboxUpkeep *upkeep = &upkeeps[t];
+		bool		ours = relid == InvalidOid || relid == upkeep->relid;
+
+		for (int i = 0; i < upkeep->nindexes && !ours; i++)
+			ours = relid == upkeep->indexes[i];
+		if (!ours)
+			continue;
+		upkeep->valid = false;
+		upkeep->changed = true;
+	}
+}
+
+static void
+forget_user(void *arg)
+{
+	UpkeepUse  *use = arg;
+
+	if (use->upkeep->user == use->user)
+		use->upkeep->user = 0;
+}
+
+static void
+use_upkeep(OutboxUpkeep *upkeep)
+{
+	static uint64 last_user = 0;
+	UpkeepUse  *use = palloc0(sizeof(UpkeepUse));
+
+	upkeep->user = use->user = ++last_user;
+	use->upkeep = upkeep;
+	use->callback.func = forget_user;
+	use->callback.arg = use;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, &use->callback);
+}
+
+static bool
+fires_triggers(Relation rel)
+{
+	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
+	{
+		if (rel->trigdesc->triggers[i].tgenabled == TRIGGER_FIRES_ALWAYS)
+			return true;
+	}
+	return false;
+}
+
+/* Other kinds of indexes keep a state between insertions that must not outlive the relation. */
+static bool
+can_be_kept(const ResultRelInfo *result)
+{
+	for (int i = 0; i < result->ri_NumIndices; i++)
+	{
+		if (result->ri_IndexRelationDescs[i]->rd_rel->relam != BTREE_AM_OID)
+			return false;
+	}
+	return true;
+}
+
+static ResultRelInfo *
+make_result(Relation rel)
+{
+	ResultRelInfo *result = makeNode(ResultRelInfo);
+
+	/* In no range table: no statement is being executed. */
+	InitResultRelInfo(result, rel, 0, NULL, 0);
+	ExecOpenIndices(result, false);
+	return result;
+}
+
+static void
+set_up_upkeep(OutboxUpkeep *upkeep, Relation rel)
+{
+	MemoryContext oldcontext;
+
+	if (upkeep->context == NULL)
+		upkeep->context = AllocSetContextCreate(TopMemoryContext, "outbox table upkeep", ALLOCSET_SMALL_SIZES);
+	upkeep->valid = false;
+	upkeep->changed = false;
+	upkeep->nindexes = 0;
+	/* Deletes the executor's state of last time as well. */
+	MemoryContextReset(upkeep->context);
+	oldcontext = MemoryContextSwitchTo(upkeep->context);
+	upkeep->relid = RelationGetRelid(rel);
+	upkeep->estate = CreateExecutorState();
+	upkeep->result = make_result(rel);
+	/* None of them is ENABLE ALWAYS. */
+	upkeep->result->ri_TrigDesc = NULL;
+	upkeep->indexes = palloc(sizeof(Oid) * Max(1, upkeep->result->ri_NumIndices));
+	for (int i = 0; i < upkeep->result->ri_NumIndices; i++)
+		upkeep->indexes[i] = RelationGetRelid(upkeep->result->ri_IndexRelationDescs[i]);
+	upkeep->nindexes = upkeep->result->ri_NumIndices;
+	upkeep->valid = !upkeep->changed && can_be_kept(upkeep->result);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/* The table is locked, so that no index comes or goes. */
+static void
+open_with_upkeep(OutboxTarget *target, OutboxUpkeep *upkeep)
+{
+	if (upkeep->valid && upkeep->relid == RelationGetRelid(target->rel))
+	{
+		upkeep->result->ri_RelationDesc = target->rel;
+		for (int i = 0; i < upkeep->nindexes; i++)
+			upkeep->result->ri_IndexRelationDescs[i] = index_open(upkeep->indexes[i], RowExclusiveLock);
+	}
+	else
+		set_up_upkeep(upkeep, target->rel);
+	target->upkeep = upkeep;
+	target->estate = upkeep->estate;
+	target->result = upkeep->result;
+	use_upkeep(upkeep);
+}
+
+/* In the executor's own copy.  No more than the owner of the table wants fires. */
+static void
+disable_ordinary_triggers(TriggerDesc *triggers)
+{
+	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
+	{
+		if (triggers->triggers[i].tgenabled != TRIGGER_FIRES_ALWAYS)
+			triggers->triggers[i].tgenabled = TRIGGER_DISABLED;
+	}
+}
+
+static void
+open_with_triggers(OutboxWriter *writer, OutboxTarget *target)
+{
+	if (writer->trigger_estate == NULL)
+	{
+		writer->trigger_estate = CreateExecutorState();
+		outbox_eval_plan_qual_init(&writer->epq, writer->trigger_estate);
+		AfterTriggerBeginQuery();
+	}
+	target->has_triggers = true;
+	target->estate = writer->trigger_estate;
+	target->result = make_result(target->rel);
+	disable_ordinary_triggers(target->result->ri_TrigDesc);
+	target->estate->es_opened_result_relations =
+		lappend(target->estate->es_opened_result_relations, target->result);
+}
+
+static void
+open_target(OutboxWriter *writer, OutboxTable table)
+{
+	static bool listening = false;
+	OutboxTarget *target = &writer->targets[table];
+	OutboxUpkeep *upkeep = &upkeeps[table];
+	MemoryContext oldcontext = MemoryContextSwitchTo(writer->context);
+
+	if (!listening)
+		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	listening = true;
+
+	target->rel = outbox_table_open(tables[table].name, RowExclusiveLock);
+	if (RelationGetNumberOfAttributes(target->rel) < tables[table].natts)
+		elog(ERROR, "table outbox.%s has %d columns instead of %d", tables[table].name,
+			 RelationGetNumberOfAttributes(target->rel), tables[table].natts);
+	target->row = MakeSingleTupleTableSlot(RelationGetDescr(target->rel), &TTSOpsVirtual);
+	if (fires_triggers(target->rel))
+		open_with_triggers(writer, target);
+	else if (upkeep->user == 0)
+		open_with_upkeep(target, upkeep);
+	else
+	{
+		target->estate = CreateExecutorState();
+		target->result = make_result(target->rel);
+		target->result->ri_TrigDesc = NULL;
+	}
+	MemoryContextSwitchTo(oldcontext);
+}
+
+void
+outbox_writer_begin(OutboxWriter *writer)
+{
+	memset(writer, 0, sizeof(OutboxWriter));
+	writer->context = CurrentMemoryContext;
+}
+
+/* The target, ready for one operation. */
+static OutboxTarget *
+target_for(OutboxWriter *writer, OutboxTable table)
+{
+	OutboxTarget *target = &writer->targets[table];
+
+	if (target->rel == NULL)
+		open_target(writer, table);
+	target->estate->es_output_cid = GetCurrentCommandId(true);
+	if (ActiveSnapshotSet())
+		target->estate->es_snapshot = GetActiveSnapshot();
+	return target;
+}
+
+TupleTableSlot *
+outbox_writer_start(OutboxWriter *writer, OutboxTable table)
+{
+	TupleTableSlot *row = target_for(writer, table)->row;
+
+	ExecClearTuple(row);
+	memset(row->tts_isnull, true, sizeof(bool) * row->tts_tupleDescriptor->natts);
+	return row;
+}
+
+TupleTableSlot *
+outbox_writer_start_from(OutboxWriter *writer, OutboxTable table, TupleTableSlot *found)
+{
+	TupleTableSlot *row = target_for(writer, table)->row;
+	int			natts = row->tts_tupleDescriptor->natts;
+
+	slot_getallattrs(found);
+	ExecClearTuple(row);
+	memcpy(row->tts_values, found->tts_values, sizeof(Datum) * natts);
+	memcpy(row->tts_isnull, found->tts_isnull, sizeof(bool) * natts);
+	return row;
+}
+
+void
+outbox_row_set_text(TupleTableSlot *row, AttrNumber column, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		outbox_row_set_null(row, column);
+	else
+		outbox_row_set(row, column, CStringGetTextDatum(value));
+}
+
+/* Triggers run with the owner's rights, as they do for a statement of the extension. */
+static void
+begin_operation(OutboxTarget *target, OutboxSecurity *security)
+{
+	if (target->has_triggers)
+		outbox_become_owner(security);
+}
+
+static void
+end_operation(OutboxTarget *target, const OutboxSecurity *security)
+{
+	if (target->has_triggers)
+		outbox_become_caller(security);
+	ResetPerTupleExprContext(target->estate);
+}
+
+void
+outbox_writer_insert(OutboxWriter *writer, OutboxTable table)
+{
+	OutboxTarget *target = target_for(writer, table);
+	OutboxSecurity security;
+
+	begin_operation(target, &security);
+	if (target->has_triggers && !target->inserted)
+		ExecBSInsertTriggers(target->estate, target->result);
+	target->inserted = true;
+	ExecStoreVirtualTuple(target->row);
+	ExecSimpleRelationInsert(target->result, target->estate, target->row);
+	end_operation(target, &security);
+}
+
+void
+outbox_writer_update(OutboxWriter *writer, OutboxTable table, TupleTableSlot *found)
+{
+	OutboxTarget *target = target_for(writer, table);
+	OutboxSecurity security;
+
+	begin_operation(target, &security);
+	if (target->has_triggers && !target->updated)
+		ExecBSUpdateTriggers(target->estate, target->result);
+	target->updated = true;
+	ExecStoreVirtualTuple(target->row);
+	ExecSimpleRelationUpdate(target->result, target->estate, &writer->epq, found, target->row);
+	end_operation(target, &security);
+}
+
+/* Without waiting for anybody, but for ourselves who have it locked. */
+static bool
+delete_tuple(OutboxTarget *target, TupleTableSlot *found, bool locked)
+{
+	TM_FailureData failure;
+
+	return table_tuple_delete(target->rel, &found->tts_tid, target->estate->es_output_cid,
+							  target->estate->es_snapshot, InvalidSnapshot, locked,
+							  &failure, false) == TM_Ok;
+}
+
+static bool
+lock_tuple(OutboxTarget *target, TupleTableSlot *found)
+{
+	TM_FailureData failure;
+	ItemPointerData tid = found->tts_tid;
+
+	return table_tuple_lock(target->rel, &tid, target->estate->es_snapshot, found,
+							target->estate->es_output_cid, LockTupleExclusive,
+							LockWaitSkip, 0, &failure) == TM_Ok;
+}
+
+bool
+outbox_writer_delete(OutboxWriter *writer, OutboxTable table, TupleTableSlot *found, bool locked)
+{
+	OutboxTarget *target = target_for(writer, table);
+	OutboxSecurity security;
+
+	if (!target->has_triggers)
+		return delete_tuple(target, found, locked);
+	/* The executor waits for others, which a lock that is taken before it spares us. */
+	if (!locked && !lock_tuple(target, found))
+		return false;
+	begin_operation(target, &security);
+	if (!target->deleted)
+		ExecBSDeleteTriggers(target->estate, target->result);
+	target->deleted = true;
+	ExecSimpleRelationDelete(target->result, target->estate, &writer->epq, found);
+	end_operation(target, &security);
+	return true;
+}
+
+static void
+fire_statement_triggers(OutboxTarget *target)
+{
+	if (target->inserted)
+		ExecASInsertTriggers(target->estate, target->result, NULL);
+	if (target->updated)
+		ExecASUpdateTriggers(target->estate, target->result, NULL);
+	if (target->deleted)
+		ExecASDeleteTriggers(target->estate, target->result, NULL);
+}
+
+static void
+fire_after_triggers(OutboxWriter *writer)
+{
+	OutboxSecurity security;
+
+	outbox_become_owner(&security);
+	for (int t = 0; t < OUTBOX_TABLES; t++)
+	{
+		if (writer->targets[t].has_triggers)
+			fire_statement_triggers(&writer->targets[t]);
+	}
+	AfterTriggerEndQuery(writer->trigger_estate);
+	outbox_become_caller(&security);
+}
+
+static void
+close_target(OutboxTarget *target)
+{
+	ExecDropSingleTupleTableSlot(target->row);
+	/* Those of tables with triggers are closed all at once. */
+	if (!target->has_triggers)
+		ExecCloseIndices(target->result);
+	if (target->upkeep != NULL)
+		target->upkeep->user = 0;
+	else if (!target->has_triggers)
+		FreeExecutorState(target->estate);
+	table_close(target->rel, NoLock);
+}
+
+static void
+close_trigger_estate(OutboxWriter *writer)
+{
+	EvalPlanQualEnd(&writer->epq);
+	ExecCloseResultRelations(writer->trigger_estate);
+	ExecResetTupleTable(writer->trigger_estate->es_tupleTable, false);
+	FreeExecutorState(writer->trigger_estate);
+}
+
+void
+outbox_writer_end(OutboxWriter *writer)
+{
+	bool		wrote = false;
+
+	if (writer->trigger_estate != NULL)
+	{
+		fire_after_triggers(writer);
+		close_trigger_estate(writer);
+	}
+	for (int t = 0; t < OUTBOX_TABLES; t++)
+	{
+		OutboxTarget *target = &writer->targets[t];
+
+		if (target->rel == NULL)
+			continue;
+		wrote = true;
+		close_target(target);
+	}
+	if (wrote)
+		CommandCounterIncrement();
+}
