@@ -46,7 +46,7 @@ foreach my $bytes (split /,/, option('bytes', '200,16384,1048576'))
 		{
 			push @loop, load_figures('curl_loop', @load);
 			push @{ $of{$_} }, load_figures("transport_loop --transport $_", @load) foreach qw(curl fast);
-			$node->sql('TRUNCATE outbox.message, outbox.delivery');
+			$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 			$node->restart;
 			backlog($node, 'bench.message.sent', $messages, $bytes);
 			push @drain, drain_figures($node, $messages);

@@ -45,7 +45,7 @@ sub drained
 {
 	my ($version) = @_;
 	$node->sql("SELECT outbox.alter_handler('bench', http_version => '" . ($version == 20 ? '2' : '1.1') . "')");
-	$node->sql('TRUNCATE outbox.message, outbox.delivery');
+	$node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt');
 	$node->restart;
 	backlog($node, 'bench.message.sent', $requests, $bytes);
 	return drain_figures($node, $requests);

@@ -38,7 +38,7 @@ foreach my $name (sort keys %refusal)
 	cmp_ok($refused_later, '<', @settled / 5, "$refused_later of the later " . @settled);
 }
 is($node->sql("SELECT count(*) FROM outbox.attempts WHERE code IN ('429', '503') AND outcome <> 'retrying'"), 0, 'each refusal was one');
-is($node->sql('SELECT max(attempts - budget_from) FROM outbox.delivery WHERE state = 3'), 1, 'and spent no attempt');
+is($node->sql('SELECT max(attempts - budget_from) FROM outbox.receipt WHERE state = 3'), 1, 'and spent no attempt');
 my ($last) = reverse $receiver->requests('/plain');
 is($last->{headers}{'outbox-attempt'}, $node->sql("SELECT attempts FROM outbox.deliveries WHERE handler = 'plain' AND message_id = '$last->{headers}{'webhook-id'}'"), 'attempts are numbered on');
 
