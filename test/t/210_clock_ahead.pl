@@ -71,6 +71,9 @@ is($node->sql("SELECT string_agg(message_id || ' ' || state || ' ' || (due_at > 
 is($node->sql("SELECT outbox.retry_now('$retrying')"), 1, 'a retry can be hurried');
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE message_id = '$retrying'", 'delivered', 'and is delivered');
 
+# Retention goes by the time of settlement, wherever the ids are.
+is($node->sql("SET outbox.delivered_retention = 0; SELECT messages FROM outbox.prune(); SELECT count(*) FROM outbox.message WHERE id = '$retrying'"), "1\n0", 'what is ahead of the clock can be pruned');
+
 # A step of the clock while the server runs: what it leaves behind is found as well.
 $node->sql("SELECT outbox.pause_handler('plain')");
 $ahead = "clock_timestamp() + interval '6 hours'";
