@@ -12,6 +12,7 @@
  *		poison	ends the connection, as http2.end says
  *		reset	the stream is reset for an error
  *		silent	nothing
+ *		unread	204, and the stream is closed, while the rest of its body is awaited
  *
  *-------------------------------------------------------------------------
  */
@@ -147,13 +148,26 @@ http2_hear(Http2Peer *peer)
 		peer->last = stream;
 	if (type != 0)
 		return true;
+	if (len > 0)
+	{
+		/* The connection may always carry more; its streams no more than 64 kB each. */
+		unsigned char increment[4] = {0, len >> 16, len >> 8, len};
+
+		http2_say(peer, 8, 0, 0, increment, 4);
+	}
 	if (peer->bodies[stream][0] == '\0')
 		memcpy(peer->bodies[stream], payload, len < 15 ? len : 15);
 
-	/* One that waits for more of the window than it was given is answered all the same. */
-	if ((head[4] & 1) == 0 && strncmp(peer->bodies[stream], "unread", 6) != 0)
-		return true;
-	if (peer->whole[stream])
+	if (strncmp(peer->bodies[stream], "unread", 6) == 0)
+	{
+		/* As nginx does where it says "return 204".  Once is enough; what comes behind it is dropped. */
+		if (peer->whole[stream])
+			return true;
+		peer->whole[stream] = true;
+		http2.requests++;
+		return http2_say(peer, 1, 5, stream, "\x89", 1) && http2_say(peer, 3, 0, stream, zero, 4);
+	}
+	if ((head[4] & 1) == 0)
 		return true;
 	peer->whole[stream] = true;
 	http2.requests++;

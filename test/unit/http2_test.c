@@ -165,6 +165,26 @@ check_timeout(void)
 	finish(&call);
 }
 
+/* A receiver need not read what it has answered, and may say that it will not. */
+static void
+check_unread(void)
+{
+	static char body[4 * 1024 * 1024] = "unread";
+	Call		call;
+
+	http2.end = END_CALM;
+	set_up_one(&call);
+	for (int i = 0; i < 5; i++)
+	{
+		call.exchange.body = body;
+		call.exchange.body_len = i == 0 ? 20 : i < 3 ? 100000 : sizeof(body);
+		perform(&call);
+		ok(answered_with(&call, 204) && !call.exchange.resent, "%s: 204 before the body was read", transport->name);
+		release(&call);
+	}
+	transport->forget(&call.target);
+}
+
 /* However busy, a connection is not used for ever. */
 static void
 check_lifetime(void)
@@ -224,6 +244,7 @@ main(void)
 		check_poison(END_RESET, "reset");
 		check_reset_stream();
 		check_graceful();
+		check_unread();
 		check_timeout();
 		check_lifetime();
 		transport->shutdown();

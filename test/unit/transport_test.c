@@ -31,6 +31,8 @@ static const RawAnswer raw_table[] = {
 	{"to-eof", TEXT(OK_STATUS "\r\nuntil the end"), true},
 	{"http10", TEXT("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok"), true},
 	{"bytes", TEXT("HTTP/1.1 500 x\r\nContent-Length: 8\r\n\r\na\0b\xff\xfe\xc3\x28\x80"), false},
+	{"http2", TEXT("\0\0\x06\4\0\0\0\0\0\0\3\0\0\0\x80\0\0\4\x08\0\0\0\0\0\0\1"), true},
+	{"coded-chunks", TEXT(OK_STATUS "Transfer-Encoding: gzip, gzip, gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), false},
 	{"bad-chunk", TEXT(OK_STATUS "Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n"), false},
 	{"short-body", TEXT(OK_STATUS "Content-Length: 10\r\n\r\nshort"), true},
 	{"short-chunk", TEXT(OK_STATUS "Transfer-Encoding: chunked\r\n\r\n5\r\nab"), true},
@@ -233,6 +235,22 @@ check_answers(void)
 static void
 check_broken_answers(void)
 {
+	Call		call;
+
+	/* A receiver of HTTP/2 without TLS. */
+	set_up(&call, "/raw/http2");
+	perform(&call);
+	ok(failed_as(&call, HTTP_FAILED_BODY) && strstr(call.exchange.error, "HTTP/2 is spoken over TLS only") != NULL,
+	   "%s: HTTP/2: %s", transport->name, call.exchange.error);
+	finish(&call);
+
+	/* Some releases of libcurl would undo these unasked, and give gigabytes of a few hundred bytes. */
+	set_up(&call, "/raw/coded-chunks");
+	perform(&call);
+	ok(failed_as(&call, HTTP_FAILED_BODY) && strstr(call.exchange.error, "transfer-encoding") != NULL,
+	   "%s: codings within chunks: %s", transport->name, call.exchange.error);
+	finish(&call);
+
 	expect_failure("/raw/101", HTTP_FAILED_BODY, "101");
 	expect_failure("/raw/bad-chunk", HTTP_FAILED_BODY, "a bad chunk");
 	expect_failure("/raw/short-body", HTTP_FAILED_BODY, "a short body");
