@@ -27,6 +27,7 @@ int			outbox_max_databases = 64;
 int			outbox_max_in_flight = 500;
 int			outbox_rescan_interval = 60000;
 int			outbox_settle_interval = 50;
+int			outbox_shutdown_grace = 2000;
 int			outbox_settle_synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
 int			outbox_max_payload_size = 256 * 1024;
 int			outbox_delivered_retention = 7 * 24 * 3600;
@@ -142,6 +143,11 @@ define_server_settings(void)
 	DefineCustomIntVariable("outbox.settle_interval",
 							"Longest time an answer waits to be settled together with others.",
 							NULL, &outbox_settle_interval, 50, 0, 10000,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.shutdown_grace",
+							"Longest time that a dispatcher which is to end waits for the answers to what it has sent.",
+							"What has not been answered by then is sent again later.  A server that stops waits for it.",
+							&outbox_shutdown_grace, 2000, 0, 3600 * 1000,
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.settle_synchronous_commit",
 							 "How safe a settlement is before its answer no longer counts as unsettled.",

@@ -40,6 +40,7 @@ extern int	outbox_max_databases;
 extern int	outbox_max_in_flight;
 extern int	outbox_rescan_interval; /* ms */
 extern int	outbox_settle_interval; /* ms */
+extern int	outbox_shutdown_grace;	/* ms */
 extern int	outbox_settle_synchronous_commit;
 extern int	outbox_max_payload_size;	/* bytes */
 extern int	outbox_delivered_retention; /* s */

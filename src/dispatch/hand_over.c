@@ -176,6 +176,12 @@ outbox_on_settle_distrust_counts(void)
 	recount_at = DT_NOBEGIN;
 }
 
+TimestampTz
+outbox_on_settle_recount_next(void)
+{
+	return recount_at;
+}
+
 bool
 outbox_on_settle_recount_is_due(TimestampTz now)
 {
@@ -343,7 +349,7 @@ outbox_on_settle_attend(TimestampTz now, bool allowed)
 TimestampTz
 outbox_on_settle_next(void)
 {
-	return Min(next_start, recount_at);
+	return next_start;
 }
 
 void

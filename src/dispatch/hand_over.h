@@ -45,6 +45,7 @@ extern void outbox_on_settle_handlers_changed(void);
  */
 extern void outbox_on_settle_distrust_counts(void);
 extern bool outbox_on_settle_recount_is_due(TimestampTz now);
+extern TimestampTz outbox_on_settle_recount_next(void);
 extern bool outbox_on_settle_recount(TimestampTz now);
 
 /*

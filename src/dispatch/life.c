@@ -1,0 +1,127 @@
+/*-------------------------------------------------------------------------
+ *
+ * life.c
+ *		Whether the dispatcher sends, holds or leaves.
+ *
+ * See life.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
+
+#include "dispatch/duties.h"
+#include "dispatch/hand_over.h"
+#include "dispatch/life.h"
+#include "dispatch/reload.h"
+#include "dispatch/send.h"
+#include "dispatch/settle.h"
+#include "dispatch/settler.h"
+#include "guc.h"
+#include "worker/slot.h"
+
+/* Whoever needs the database for a command waits no longer than that, whatever the grace is. */
+#define LOCKED_OUT_GRACE_US (2 * USECS_PER_SEC)
+
+static bool sending = false;
+static bool leaving = false;
+static TimestampTz grace_ends = DT_NOEND;
+
+bool
+outbox_life_sends(void)
+{
+	return sending;
+}
+
+bool
+outbox_life_is_leaving(void)
+{
+	return leaving;
+}
+
+TimestampTz
+outbox_life_grace_end(void)
+{
+	return grace_ends;
+}
+
+static int64
+grace(void)
+{
+	int64		wanted = outbox_shutdown_grace * INT64CONST(1000);
+
+	return outbox_slot_is_locked_out() ? Min(wanted, LOCKED_OUT_GRACE_US) : wanted;
+}
+
+/* The process is to end: give what is out a little time, and say in the slot why it left. */
+static void
+start_leaving(TimestampTz now)
+{
+	leaving = true;
+	grace_ends = now + grace();
+	outbox_on_settle_leave();
+	outbox_settler_leave();
+
+	if (outbox_slot_is_locked_out())
+		outbox_slot_leave(OUTBOX_DISPATCHER_LOCKED_OUT, NULL);
+	else if (outbox_reload_mismatch() != NULL)
+		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH, outbox_reload_mismatch());
+	else if (outbox_reload_is_gone())
+		outbox_slot_leave(OUTBOX_DISPATCHER_STOPPED, NULL);
+	else
+		outbox_slot_leave(OUTBOX_DISPATCHER_TERMINATED, NULL);
+}
+
+/* Who sends again looks at the doorbell next, which was rung without waking it. */
+static void
+set_sending(bool sends)
+{
+	if (sending == sends)
+		return;
+	sending = sends;
+	outbox_slot_sends(sends);
+	if (sends)
+		SetLatch(MyLatch);
+}
+
+/* What outbox.dispatchers shows of one that stays. */
+static void
+show_state(void)
+{
+	if (!outbox_reload_is_known())
+		outbox_slot_error(outbox_duties_problem());
+	else if (outbox_reload_why_copy() != NULL)
+		outbox_slot_state(OUTBOX_DISPATCHER_HELD, outbox_reload_why_copy());
+	else if (!outbox_enabled)
+		outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, outbox_duties_problem());
+	else
+		outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, outbox_duties_problem());
+}
+
+void
+outbox_life_note(TimestampTz now)
+{
+	if (!leaving && (ShutdownRequestPending || outbox_slot_is_locked_out() || outbox_reload_is_gone()))
+		start_leaving(now);
+	set_sending(outbox_enabled && !leaving && outbox_duties_know_settings() &&
+				outbox_reload_is_known() && outbox_reload_why_copy() == NULL);
+	if (!leaving)
+		show_state();
+}
+
+bool
+outbox_life_is_over(TimestampTz now)
+{
+	if (!leaving)
+		return false;
+	/* A clock that was set back lets the grace be no longer than it is. */
+	grace_ends = Min(grace_ends, now + grace());
+	if (now >= grace_ends || outbox_reload_is_gone())
+		return true;
+	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0 &&
+		outbox_on_settle_is_gone() && outbox_settler_is_gone();
+}
