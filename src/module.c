@@ -52,6 +52,7 @@ at_transaction_end(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			outbox_consume_before_prepare();
+			outbox_doorbell_before_prepare();
 			break;
 		case XACT_EVENT_PREPARE:
 			outbox_consume_at_prepare();

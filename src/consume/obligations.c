@@ -372,6 +372,9 @@ outbox_consume_before_prepare(void)
 					 errdetail("If it were rolled back later, nobody would know that the messages can be claimed again."),
 					 errhint("Claim in a transaction of its own, commit it, then work; completing a message in a prepared transaction is fine.")));
 	}
+	/* What it has settled is to be looked for once it is committed. */
+	if (nnotes > 0)
+		outbox_doorbell_note_rescan();
 }
 
 /* What was settled travels with the prepared transaction; COMMIT PREPARED asks for a rescan. */

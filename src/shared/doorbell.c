@@ -27,6 +27,7 @@
 
 #include "compat.h"
 #include "shared/doorbell.h"
+#include "shared/prepared.h"
 
 #define MAX_EXACT_NOTES 16
 
@@ -369,9 +370,30 @@ outbox_doorbell_at_abort(void)
 }
 
 void
+outbox_doorbell_before_prepare(void)
+{
+	outbox_prepared_mark((nnotes > 0 || note_rescan ? OUTBOX_PREPARED_ROWS : 0) |
+						 (note_handlers || note_launcher ? OUTBOX_PREPARED_HANDLERS : 0));
+}
+
+void
+outbox_doorbell_note_prepared(int marks)
+{
+	if (marks & OUTBOX_PREPARED_ROWS)
+		outbox_doorbell_note_rescan();
+	if (marks & OUTBOX_PREPARED_HANDLERS)
+	{
+		outbox_doorbell_note_handlers();
+		/* It may have created the extension. */
+		if (outbox_remembered_database() == NULL || outbox_remembered_database()->pid == 0)
+			outbox_doorbell_note_launcher();
+	}
+}
+
+void
 outbox_doorbell_at_prepare(void)
 {
-	/* The notes cannot travel with a prepared transaction; COMMIT PREPARED asks for a rescan. */
+	/* The notes cannot travel with a prepared transaction; COMMIT PREPARED finds their marks. */
 	outbox_doorbell_at_abort();
 }
 

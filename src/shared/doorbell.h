@@ -49,6 +49,9 @@ extern bool outbox_doorbell_handlers_noted(void);
 /* The extension was created or changed here: this database may need a dispatcher. */
 extern void outbox_doorbell_note_launcher(void);
 
+/* What a prepared transaction that is being committed has noted. */
+extern void outbox_doorbell_note_prepared(int marks);
+
 /* The dispatcher should look at everything once (COMMIT PREPARED, bulk operator functions). */
 extern void outbox_doorbell_note_rescan(void);
 
@@ -82,7 +85,11 @@ extern void outbox_doorbell_before_commit(void);
 extern void outbox_doorbell_at_commit(void);
 extern void outbox_doorbell_at_abort(void);
 
-/* PREPARE TRANSACTION: nothing rings; COMMIT PREPARED asks for a rescan. */
+/*
+ * PREPARE TRANSACTION: nothing rings, and what was noted is marked (prepared.h)
+ * before, which may fail.  COMMIT PREPARED notes anew.
+ */
+extern void outbox_doorbell_before_prepare(void);
 extern void outbox_doorbell_at_prepare(void);
 
 /* Ring at once, outside any transaction: an on_settle worker has settled a delivery.  Never fails. */

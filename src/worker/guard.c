@@ -29,6 +29,7 @@
 #include "compat.h"
 #include "shared/doorbell.h"
 #include "shared/lockout.h"
+#include "shared/prepared.h"
 #include "shared/shmem.h"
 #include "worker/guard.h"
 
@@ -50,7 +51,7 @@ typedef struct GuardedCommand
 	const char *database;		/* must be empty of dispatchers; NULL: no such command */
 	bool		creates;		/* takes it as a template */
 	bool		changes_list;	/* of databases that can be connected to */
-	bool		commits_prepared;
+	const char *commits_prepared;	/* the transaction's name; NULL: none */
 } GuardedCommand;
 
 static const char *
@@ -93,7 +94,8 @@ classify(Node *parsetree, GuardedCommand *command)
 				command->database = ((RenameStmt *) parsetree)->subname;
 			break;
 		case T_TransactionStmt:
-			command->commits_prepared = ((TransactionStmt *) parsetree)->kind == TRANS_STMT_COMMIT_PREPARED;
+			if (((TransactionStmt *) parsetree)->kind == TRANS_STMT_COMMIT_PREPARED)
+				command->commits_prepared = ((TransactionStmt *) parsetree)->gid;
 			break;
 		default:
 			break;
@@ -172,38 +174,28 @@ run_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessU
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 }
 
-/*
- * COMMIT PREPARED has made rows visible whose notes did not survive PREPARE,
- * or has created the extension.
- */
-static void
-note_commit_prepared(void)
-{
-	if (!OidIsValid(get_extension_oid("outbox", true)))
-		return;
-	outbox_doorbell_note_rescan();
-	outbox_doorbell_note_handlers();
-	if (outbox_remembered_database() == NULL || outbox_remembered_database()->pid == 0)
-		outbox_doorbell_note_launcher();
-}
-
 static void
 guard_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUtilityContext context,
 			  ParamListInfo params, QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
 {
 	GuardedCommand command;
+	int			marks = 0;
 
 	classify(pstmt->utilityStmt, &command);
 	if (command.database != NULL)
 		clear_database(&command);
+
+	/* What its notes would have rung for is looked up while it can be. */
+	if (command.commits_prepared != NULL)
+		marks = outbox_prepared_marks(command.commits_prepared);
 
 	run_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 
 	/* The tree may be gone by now: COMMIT frees what holds it. */
 	if (command.changes_list)
 		look_at_end = true;
-	if (command.commits_prepared)
-		note_commit_prepared();
+	if (marks != 0)
+		outbox_doorbell_note_prepared(marks);
 }
 
 void
