@@ -2440,6 +2440,7 @@ DECLARE
 	critical text[] := '{}';
 	warn text[] := '{}';
 	pushing boolean;
+	problem text;
 	on_settle_age interval;
 	waiting record;
 BEGIN
@@ -2448,7 +2449,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Both are ages of the oldest due delivery.';
 	END IF;
 
-	SELECT d.state, d.pid, d.in_flight INTO dispatcher, dispatcher_pid, in_flight
+	SELECT d.state, d.pid, d.in_flight, d.last_error INTO dispatcher, dispatcher_pid, in_flight, problem
 	FROM outbox._dispatchers() d WHERE d.database = current_database();
 	dispatcher := CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE coalesce(dispatcher, 'stopped') END;
 	in_flight := coalesce(in_flight, 0);
@@ -2467,7 +2468,9 @@ BEGIN
 	IF outbox._is_copy() THEN
 		critical := critical || outbox._why_copy();
 	ELSIF pushing AND dispatcher NOT IN ('running', 'starting', 'standby') THEN
-		critical := critical || format('nothing is pushed: dispatcher is %s', dispatcher);
+		critical := critical || format('nothing is pushed: dispatcher is %s%s', dispatcher, ' (' || problem || ')');
+	ELSIF dispatcher = 'running' AND problem IS NOT NULL THEN
+		warn := warn || format('dispatcher: %s', problem);
 	END IF;
 	IF oldest_due_age > critical_after THEN
 		critical := critical || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
@@ -2494,7 +2497,7 @@ END $$;
 COMMENT ON FUNCTION outbox.health(interval, interval) IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after.
+Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 Reads outstanding and dead deliveries only, however many are settled.';
 

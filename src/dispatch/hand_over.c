@@ -257,7 +257,8 @@ start(int number, TimestampTz now)
 			ereport(WARNING,
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 					 errmsg("outbox cannot run on_settle functions: no background worker slot is free"),
-					 errhint("Increase max_worker_processes and restart the server.")));
+					 errhint("Increase max_worker_processes from %d to at least %d and restart the server.",
+							 max_worker_processes, max_worker_processes + 1)));
 		out_of_workers = true;
 		outbox_workers_lack(now);
 		outbox_backoff_wait(&worker->backoff, NO_WORKER_DELAY_US, now);
@@ -350,6 +351,20 @@ TimestampTz
 outbox_on_settle_next(void)
 {
 	return next_start;
+}
+
+const char *
+outbox_on_settle_problem(void)
+{
+	static char text[OUTBOX_ERROR_LEN];
+
+	/* The spare is a help; without the first worker nothing that is handed over is settled. */
+	if (!out_of_workers || workers[FIRST].handle != NULL || (!wanted && handed_over == 0))
+		return NULL;
+	snprintf(text, sizeof(text),
+			 "on_settle functions are not run, as no background worker slot is free: max_worker_processes is %d, and at least %d is needed",
+			 max_worker_processes, max_worker_processes + 1);
+	return text;
 }
 
 void

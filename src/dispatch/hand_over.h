@@ -55,6 +55,9 @@ extern bool outbox_on_settle_recount(TimestampTz now);
 extern void outbox_on_settle_attend(TimestampTz now, bool allowed);
 extern TimestampTz outbox_on_settle_next(void);
 
+/* Why no function can be run at the moment, in words; NULL: nothing is in the way. */
+extern const char *outbox_on_settle_problem(void);
+
 /* The dispatcher ends: have the workers end first. */
 extern void outbox_on_settle_leave(void);
 extern bool outbox_on_settle_is_gone(void);

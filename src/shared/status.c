@@ -3,13 +3,15 @@
  * status.c
  *		What outbox.dispatchers shows.
  *
- * Runs in any backend; reads shared memory only.  Without preload it shows
- * one row for this database that says what to do about it.
+ * Runs in any backend; reads shared memory only.  There is always a row for
+ * this database, but on a standby: it says what keeps its dispatcher from
+ * running, and what to do about it.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "commands/dbcommands.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -75,7 +77,8 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	char	   *name;
 
 	SpinLockAcquire(&slot->mutex);
-	dboid = slot->installed ? slot->dboid : InvalidOid;
+	/* Whoever asks could call this function, so there is an outbox here. */
+	dboid = slot->installed || slot->dboid == MyDatabaseId ? slot->dboid : InvalidOid;
 	pid = slot->pid;
 	state = slot->state;
 	in_flight = slot->in_flight;
@@ -97,18 +100,40 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	return true;
 }
 
-/* The one row to be shown when the server does not preload the library. */
+/* A row for this database, of which no slot knows anything. */
 static void
-describe_not_preloaded(Datum *values, bool *nulls)
+describe_database(const char *state, const char *text, Datum *values, bool *nulls)
 {
 	memset(nulls, 0, sizeof(bool) * DISPATCHERS_COLUMNS);
 	values[0] = DirectFunctionCall1(namein, CStringGetDatum(get_database_name(MyDatabaseId)));
 	nulls[1] = true;
-	values[2] = CStringGetTextDatum("not preloaded");
+	values[2] = CStringGetTextDatum(state);
 	values[3] = Int32GetDatum(0);
-	values[4] = CStringGetTextDatum("nothing is pushed: add outbox to shared_preload_libraries in postgresql.conf "
-									"(shared_preload_libraries = 'outbox') and restart the server");
+	put_text(&values[4], &nulls[4], text);
 	nulls[5] = true;
+}
+
+/* The server's dispatchers are not there yet, or no longer, or find no room. */
+static const char *
+reason_without_slot(void)
+{
+	TimestampTz waits_until;
+	pid_t		launcher;
+	int			crashes = outbox_shared->crashes;
+
+	SpinLockAcquire(&outbox_shared->mutex);
+	launcher = outbox_shared->launcher_pid;
+	waits_until = outbox_shared->launcher_waits_until;
+	SpinLockRelease(&outbox_shared->mutex);
+	if (launcher == 0)
+		return "the outbox launcher is not running";
+	if (waits_until > GetCurrentTimestamp())
+		return psprintf("the server has crashed (%d times in a row): dispatchers are started again at %s",
+						Max(crashes, 1), timestamptz_to_str(waits_until));
+	if (outbox_find_database(InvalidOid) == NULL)
+		return psprintf("all slots for databases are in use: outbox.max_databases is %d, and at least %d is needed",
+						outbox_shared->ndatabases, outbox_shared->ndatabases + 1);
+	return NULL;
 }
 
 /* outbox._dispatchers() */
@@ -120,11 +145,17 @@ outbox_sql_dispatchers(PG_FUNCTION_ARGS)
 	bool		nulls[DISPATCHERS_COLUMNS];
 
 	if (outbox_shared == NULL)
-	{
-		describe_not_preloaded(values, nulls);
+		describe_database("not preloaded",
+						  "nothing is pushed: add outbox to shared_preload_libraries in postgresql.conf "
+						  "(shared_preload_libraries = 'outbox') and restart the server", values, nulls);
+	else if (outbox_find_database(MyDatabaseId) == NULL && !RecoveryInProgress())
+		describe_database("stopped", reason_without_slot(), values, nulls);
+	else
+		nulls[0] = true;
+	if (!nulls[0])
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	if (outbox_shared == NULL)
 		return (Datum) 0;
-	}
 
 	for (int i = 0; i < outbox_shared->ndatabases; i++)
 	{

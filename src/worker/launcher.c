@@ -108,6 +108,7 @@ static MemoryContext databases_context = NULL;
 static TimestampTz next_look = DT_NOBEGIN;
 static bool out_of_workers = false;
 static bool out_of_slots = false;
+static List *refusing = NIL;	/* databases that nobody can connect to */
 
 static void
 leave_shared_memory(int code, Datum arg)
@@ -205,6 +206,17 @@ is_wanted(OutboxDatabase *slot, bool clear)
 	return wanted;
 }
 
+static bool
+is_installed(OutboxDatabase *slot)
+{
+	bool		installed;
+
+	SpinLockAcquire(&slot->mutex);
+	installed = slot->installed;
+	SpinLockRelease(&slot->mutex);
+	return installed;
+}
+
 static void
 note_database(Form_pg_database form)
 {
@@ -218,6 +230,15 @@ note_database(Form_pg_database form)
 	}
 	entry->listed = true;
 	entry->name = form->datname;
+}
+
+static void
+note_refusing(Oid dboid)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(databases_context);
+
+	refusing = lappend_oid(refusing, dboid);
+	MemoryContextSwitchTo(oldcontext);
 }
 
 /* Databases that are gone, that have become templates or that refuse connections are forgotten. */
@@ -265,7 +286,9 @@ look_at_slots(bool everywhere)
 		{
 			/* It may be too new for this look; then somebody asks for another one. */
 			(void) is_wanted(slot, true);
-			outbox_release_database(dboid);
+			/* What had a dispatcher keeps its slot, where it is said why there is none. */
+			if (!is_installed(slot) || !list_member_oid(refusing, dboid))
+				outbox_release_database(dboid);
 		}
 		else if (is_wanted(slot, false))
 		{
@@ -300,6 +323,8 @@ look_at_databases(TimestampTz now)
 	while ((entry = hash_seq_search(&status)) != NULL)
 		entry->listed = false;
 
+	list_free(refusing);
+	refusing = NIL;
 	outbox_work_begin(false);
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	scan = table_beginscan_catalog(rel, 0, NULL);
@@ -309,6 +334,8 @@ look_at_databases(TimestampTz now)
 
 		if (form->datallowconn && !form->datistemplate && outbox_database_is_valid(form))
 			note_database(form);
+		else if (!form->datallowconn && outbox_database_is_valid(form))
+			note_refusing(form->oid);
 	}
 	table_endscan(scan);
 	table_close(rel, AccessShareLock);
@@ -334,15 +361,48 @@ register_dispatcher(DatabaseEntry *entry)
 	return entry->handle != NULL;
 }
 
-/* Say once that a limit is in the way, until nobody waits for room any more. */
-static void
-report_limit(bool *reported, DatabaseEntry *entry, const char *what, const char *hint)
+/* Databases that wait for a slot, or for a worker, this one included.  Of a worker that ends at once there need be only one. */
+static int
+count_lacking(bool workers)
 {
+	HASH_SEQ_STATUS status;
+	DatabaseEntry *entry;
+	int			lacking = 0;
+	bool		unknown = false;
+
+	hash_seq_init(&status, databases);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		OutboxDatabase *slot = outbox_find_database(entry->dboid);
+
+		if (workers ? !entry->lacks_worker : !entry->lacks_slot)
+			continue;
+		if (slot != NULL && is_installed(slot))
+			lacking++;
+		else
+			unknown = true;
+	}
+	return lacking + (unknown ? 1 : 0);
+}
+
+/*
+ * Say once that a limit is in the way, until nobody waits for room any more;
+ * and where the database's dispatcher is looked for, as long as it is.
+ */
+static void
+report_limit(bool *reported, DatabaseEntry *entry, const char *what, const char *setting, int now, int needed)
+{
+	OutboxDatabase *slot = outbox_find_database(entry->dboid);
+	char		text[OUTBOX_ERROR_LEN];
+
+	snprintf(text, sizeof(text), "%s: %s is %d, and at least %d is needed", what, setting, now, needed);
+	if (slot != NULL)
+		set_slot_state(slot, OUTBOX_DISPATCHER_FAILED, text);
 	if (!*reported)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("outbox cannot start a dispatcher in database \"%s\": %s", NameStr(entry->name), what),
-				 errhint("%s", hint)));
+				 errhint("Increase %s from %d to at least %d and restart the server.", setting, now, needed)));
 	*reported = true;
 }
 
@@ -366,9 +426,9 @@ start_dispatcher(DatabaseEntry *entry, bool others, TimestampTz now)
 	{
 		if (others)
 			return false;
-		report_limit(&out_of_slots, entry, "all slots for databases are in use",
-					 "Increase outbox.max_databases and restart the server.");
 		entry->lacks_slot = true;
+		report_limit(&out_of_slots, entry, "all slots for databases are in use", "outbox.max_databases",
+					 outbox_shared->ndatabases, outbox_shared->ndatabases + count_lacking(false));
 		wait_for_room(entry, now);
 		return true;
 	}
@@ -381,11 +441,10 @@ start_dispatcher(DatabaseEntry *entry, bool others, TimestampTz now)
 	{
 		if (others)
 			return false;
-		report_limit(&out_of_workers, entry, "no background worker slot is free",
-					 "Increase max_worker_processes and restart the server.");
-		outbox_workers_lack(now);
 		entry->lacks_worker = true;
-		set_slot_state(slot, OUTBOX_DISPATCHER_FAILED, "no background worker slot is free: increase max_worker_processes");
+		report_limit(&out_of_workers, entry, "no background worker slot is free", "max_worker_processes",
+					 max_worker_processes, max_worker_processes + count_lacking(true));
+		outbox_workers_lack(now);
 		wait_for_room(entry, now);
 		return true;
 	}
@@ -508,6 +567,22 @@ is_to_start(DatabaseEntry *entry, SlotView *view, TimestampTz now)
 	if (view->locked_out)
 		outbox_backoff_wait(&entry->backoff, LOCKED_OUT_DELAY_US, now);
 	return !view->locked_out;
+}
+
+/* Their dispatchers were asked to leave, and leave without knowing why. */
+static void
+attend_refusing(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, refusing)
+	{
+		OutboxDatabase *slot = outbox_find_database(lfirst_oid(lc));
+
+		if (slot != NULL)
+			set_slot_state(slot, OUTBOX_DISPATCHER_STOPPED,
+						   "this database allows no connections (ALTER DATABASE ... ALLOW_CONNECTIONS)");
+	}
 }
 
 static void
@@ -663,6 +738,7 @@ outbox_launcher_main(Datum main_arg)
 			look_at_slots(everywhere);
 		}
 		attend_all(now);
+		attend_refusing();
 		wait_for_something(sleep_time(now));
 	}
 
