@@ -18,6 +18,7 @@
 #include "storage/itemptr.h"
 
 #include "policy/outcome.h"
+#include "worker/backoff.h"
 
 typedef enum OutboxDeliveryPhase
 {
@@ -74,6 +75,7 @@ typedef struct OutboxDelivery
 	bool		is_plain;		/* while it waits for settlement: it can go to the settler */
 	bool		settle_here;	/* the settler could not settle it */
 	TimestampTz settle_after;	/* somebody holds the row: not before this */
+	OutboxBackoff trouble;		/* it could not be written: when to try again, alone */
 	bool		obsolete;		/* the row was no longer what was read */
 	bool		with_settler;
 	TimestampTz found_due_at;	/* of the row after all this; DT_NOEND: it is settled */

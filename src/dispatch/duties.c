@@ -190,6 +190,8 @@ fail_work(void)
 	}
 	if (poison != NULL)
 		outbox_order_discard(poison);
+	if (current == SETTLE && !outbox_settle_failed(edata->message, !is_worth_waiting(edata->sqlerrcode), now))
+		return;
 	outbox_backoff_fail(&troubles[current], &outbox_work_pauses, now);
 	strlcpy(problem, edata->message, sizeof(problem));
 }
@@ -350,7 +352,7 @@ settlement_time(TimestampTz now)
 static bool
 settlement_is_due(TimestampTz now)
 {
-	return outbox_outcomes_next_locked() <= now || settlement_time(now) <= now;
+	return outbox_outcomes_next_locked() <= now || outbox_outcomes_next_aside() <= now || settlement_time(now) <= now;
 }
 
 bool
@@ -512,5 +514,6 @@ outbox_duties_next(TimestampTz now, bool sends)
 	if (successors_missed(sends))
 		next = Min(next, not_before_pause(READ, now));
 	next = Min(next, not_before_pause(STATUS, outbox_handler_status_next()));
-	return Min(next, not_before_pause(SETTLE, Min(outbox_outcomes_next_locked(), settlement_time(now))));
+	next = Min(next, not_before_pause(SETTLE, Min(outbox_outcomes_next_locked(), outbox_outcomes_next_aside())));
+	return Min(next, not_before_pause(SETTLE, settlement_time(now)));
 }

@@ -21,6 +21,7 @@
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
+#include "dispatch/unsent.h"
 #include "guc.h"
 #include "worker/slot.h"
 
@@ -92,14 +93,23 @@ set_sending(bool sends)
 static void
 show_state(void)
 {
+	const char *problem = outbox_duties_problem();
+
+	if (problem == NULL)
+		problem = outbox_outcomes_problem();
+	if (problem == NULL)
+		problem = outbox_on_settle_problem();
+	if (problem == NULL)
+		problem = outbox_unsent_problem();
+
 	if (!outbox_reload_is_known())
 		outbox_slot_error(outbox_duties_problem());
 	else if (outbox_reload_why_copy() != NULL)
 		outbox_slot_state(OUTBOX_DISPATCHER_HELD, outbox_reload_why_copy());
 	else if (!outbox_enabled)
-		outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, outbox_duties_problem());
+		outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, problem);
 	else
-		outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, outbox_duties_problem());
+		outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, problem);
 }
 
 void

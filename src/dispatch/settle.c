@@ -28,6 +28,13 @@
 /* Outcomes settled by one transaction. */
 #define MAX_BATCH 2000
 
+/* Pauses of an outcome that is aside. */
+static const OutboxPauses aside_pauses = {100 * 1000, 60 * USECS_PER_SEC};
+static const OutboxPauses aside_gaps = {10 * 1000, 1 * USECS_PER_SEC};
+
+/* After so many in a row, what else waits of the same handler is put aside as well. */
+#define MAX_FAILED_IN_A_ROW 3
+
 /* A row that somebody holds is tried again after this time. */
 #define LOCKED_RETRY_US (100 * 1000)
 
@@ -47,6 +54,23 @@ static dlist_head plain = DLIST_STATIC_INIT(plain);
 static dlist_head locked_rows = DLIST_STATIC_INIT(locked_rows);
 static int	nwaiting = 0;		/* of the first two */
 static int	nplain = 0;
+
+/*
+ * Outcomes that could not be written, in no order: each is tried again after
+ * a pause of its own, apart from all others, and counts as unsettled.
+ */
+static dlist_head aside = DLIST_STATIC_INIT(aside);
+static int	naside = 0;
+static int	aside_batch = 1;	/* so many at once, while they can be written */
+static OutboxBackoff aside_gap; /* between two that cannot */
+static char aside_error[OUTBOX_ERROR_LEN];
+
+/* What the running transaction does, for the case that it fails. */
+static int	batch_limit = MAX_BATCH;	/* it takes no more outcomes than these */
+static int	taken = 0;			/* it has taken so many */
+static bool apart = false;		/* which were aside */
+static OutboxDelivery *at_hand = NULL;	/* and is writing this one */
+static int	failed_in_a_row = 0;	/* so many were put aside since any was written */
 
 /* Outcomes that the running transaction has settled or found obsolete. */
 static dlist_head settled = DLIST_STATIC_INIT(settled);
@@ -127,6 +151,28 @@ outbox_outcomes_next_locked(void)
 	if (dlist_is_empty(&locked_rows))
 		return DT_NOEND;
 	return dlist_head_element(OutboxDelivery, link, &locked_rows)->settle_after;
+}
+
+TimestampTz
+outbox_outcomes_next_aside(void)
+{
+	TimestampTz next = DT_NOEND;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &aside)
+		next = Min(next, outbox_backoff_until(&dlist_container(OutboxDelivery, link, iter.cur)->trouble));
+	return next == DT_NOEND ? DT_NOEND : Max(next, outbox_backoff_until(&aside_gap));
+}
+
+const char *
+outbox_outcomes_problem(void)
+{
+	static char text[OUTBOX_ERROR_LEN];
+
+	if (naside == 0)
+		return NULL;
+	snprintf(text, sizeof(text), "outcomes that cannot be written: %d, the latest for: %s", naside, aside_error);
+	return text;
 }
 
 static void
@@ -287,11 +333,13 @@ write_beside(void)
 		if (!connected)
 			SPI_connect();
 		connected = true;
+		at_hand = delivery;
 		if (delivery->has_on_settle)
 			outbox_on_settle_hand_over(delivery);
 		else
 			log_attempt(delivery);
 	}
+	at_hand = NULL;
 	if (connected)
 		SPI_finish();
 }
@@ -308,13 +356,16 @@ note_obsolete(OutboxDelivery *delivery)
 static void
 settle_into(OutboxDelivery *delivery, TimestampTz now)
 {
-	SettleResult result = outbox_order_must_wait(delivery) ? ROW_LOCKED : settle_one(delivery, now);
+	SettleResult result;
 
+	at_hand = delivery;
+	result = outbox_order_must_wait(delivery) ? ROW_LOCKED : settle_one(delivery, now);
 	delivery->obsolete = (result == OBSOLETE);
 	if (delivery->obsolete)
 		note_obsolete(delivery);
 
 	/* Nothing raises from here on: until now it waited, so that an error would lose nothing. */
+	at_hand = NULL;
 	stop_waiting(delivery);
 	if (result == ROW_LOCKED)
 	{
@@ -331,16 +382,130 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 	dlist_push_tail(&settled, &delivery->link);
 }
 
+static void
+put_aside(OutboxDelivery *delivery, TimestampTz now)
+{
+	stop_waiting(delivery);
+	outbox_backoff_fail(&delivery->trouble, &aside_pauses, now);
+	outbox_order_pin(delivery);
+	dlist_push_tail(&aside, &delivery->link);
+	naside++;
+}
+
+static void
+put_list_aside(dlist_head *list, OutboxLane *lane, TimestampTz now)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, list)
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
+
+		if (delivery->lane == lane)
+			put_aside(delivery, now);
+	}
+}
+
+/* Those whose pause is over wait again, ahead of all others.  Returns how many there are. */
+static int
+take_from_aside(TimestampTz now)
+{
+	dlist_mutable_iter iter;
+	int			n = 0;
+
+	if (naside == 0 || !outbox_backoff_is_over(&aside_gap, now))
+		return 0;
+	dlist_foreach_modify(iter, &aside)
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
+
+		if (n == aside_batch)
+			break;
+		if (!outbox_backoff_is_over(&delivery->trouble, now))
+			continue;
+		dlist_delete(iter.cur);
+		naside--;
+		/* Nobody but this process has a use for one that is hard to write. */
+		delivery->settle_here = true;
+		wait_again(iter.cur);
+		n++;
+	}
+	return n;
+}
+
+/* This one has made the transaction fail. */
+static void
+blame(OutboxDelivery *culprit, const char *error, TimestampTz now)
+{
+	OutboxLane *lane = culprit->lane;
+
+	strlcpy(aside_error, error, sizeof(aside_error));
+	put_aside(culprit, now);
+	/* Those before it could be written. */
+	batch_limit = Max(taken, 1);
+	if (apart)
+	{
+		aside_batch = 1;
+		outbox_backoff_fail(&aside_gap, &aside_gaps, now);
+	}
+	else if (++failed_in_a_row > MAX_FAILED_IN_A_ROW)
+	{
+		put_list_aside(&waiting, lane, now);
+		put_list_aside(&plain, lane, now);
+	}
+}
+
+bool
+outbox_settle_failed(const char *error, bool lasts, TimestampTz now)
+{
+	OutboxDelivery *culprit = at_hand;
+
+	at_hand = NULL;
+	if (culprit == NULL && taken == 1 && nwaiting > 0)
+		culprit = first_waiting();
+	/* What may end by itself is nobody's fault; nor is what came before any was taken. */
+	if (!lasts || (culprit == NULL && taken <= 1))
+		return true;
+	if (culprit != NULL)
+		blame(culprit, error, now);
+	else
+		batch_limit = taken / 2;
+	return false;
+}
+
+/* The transaction has committed. */
+static void
+note_success(void)
+{
+	if (taken == 0)
+		return;
+	batch_limit = Min(2 * batch_limit, MAX_BATCH);
+	if (apart)
+	{
+		aside_batch = Min(2 * aside_batch, MAX_BATCH);
+		outbox_backoff_succeed(&aside_gap);
+	}
+	else
+		failed_in_a_row = 0;
+	taken = 0;
+}
+
 bool
 outbox_settle(TimestampTz now)
 {
+	int			limit;
+	int			from_aside;
+
+	taken = 0;
 	retry_locked(now);
+	from_aside = take_from_aside(now);
+	apart = from_aside > 0;
 	if (nwaiting == 0)
 		return true;
 	if (!open_table())
 		return false;
 
-	for (int n = 0; n < MAX_BATCH && nwaiting > 0; n++)
+	for (limit = apart ? from_aside : batch_limit; taken < limit && nwaiting > 0; taken++)
 		settle_into(first_waiting(), now);
 	outbox_deliveries_close(&table);
 	write_beside();
@@ -379,6 +544,7 @@ outbox_settle_finish(TimestampTz now)
 {
 	bool		handed_over = false;
 
+	note_success();
 	while (!dlist_is_empty(&settled))
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&settled));

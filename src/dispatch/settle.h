@@ -45,6 +45,20 @@ extern void outbox_settle_finish(TimestampTz now);
 extern void outbox_settle_abort(void);
 
 /*
+ * After that, when what failed was the settlement.  If the error is one that
+ * lasts, the outcome that it came with is put aside, to be tried again after
+ * pauses of its own and apart from all others, and so is what else waits of
+ * its handler once some have failed in a row; if it came with none, the next
+ * transaction takes half as many.  True if there is no use in trying the
+ * others at once.
+ */
+extern bool outbox_settle_failed(const char *error, bool lasts, TimestampTz now);
+
+/* When one that is aside is to be tried again; and why there are any, in words (NULL: there are none). */
+extern TimestampTz outbox_outcomes_next_aside(void);
+extern const char *outbox_outcomes_problem(void);
+
+/*
  * Plain successes are those whose settlement is a receipt and nothing else:
  * they can go to the settler (settler.h).  How many wait; and take up to max
  * of them, oldest first.
