@@ -402,12 +402,6 @@ CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON ou
 FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
 ALTER TABLE outbox.installation ENABLE ALWAYS TRIGGER status_changed;
 
-CREATE FUNCTION outbox._state_name(state smallint) RETURNS text
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN CASE state WHEN 0 THEN 'pending' WHEN 1 THEN 'retrying' WHEN 2 THEN 'leased'
-	WHEN 3 THEN 'delivered' WHEN 4 THEN 'dead' WHEN 5 THEN 'cancelled' END;
-COMMENT ON FUNCTION outbox._state_name(smallint) IS 'Internal: the name of a delivery state, as every view shows it';
-
 -----------------------------------------------------------------------------
 -- Policies and secrets of handlers
 -----------------------------------------------------------------------------

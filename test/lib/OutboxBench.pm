@@ -133,7 +133,7 @@ sub backlog
 sub drain
 {
 	my ($node, $handler, $watch) = @_;
-	my $which = defined $handler ? "AND handler_id = (SELECT id FROM outbox.handler WHERE name = '$handler')" : '';
+	my $which = defined $handler ? "WHERE handler_id = (SELECT id FROM outbox.handler WHERE name = '$handler')" : '';
 	my $before = $node->sql('SELECT clock_timestamp()');
 	enable($node, 'on');
 	my $end = time + 900;
@@ -146,7 +146,7 @@ sub drain
 	while (1)
 	{
 		$idle = $session->run("SELECT in_flight FROM outbox.dispatchers WHERE database = 'postgres'") == 0 ? $idle + 1 : 0;
-		last if $idle >= 5 && $session->run("SELECT NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3 $which)") eq 't';
+		last if $idle >= 5 && $session->run("SELECT NOT EXISTS (SELECT FROM outbox.delivery $which)") eq 't';
 		$idle = 0 if $idle >= 5;
 		die "the backlog did not drain\n" if time > $end;
 		$watch->() if $watch;

@@ -281,7 +281,7 @@ sub stage_load
 sub wait_until_done
 {
 	my ($self, $handler, $or) = @_;
-	return $self->wait_until('SELECT ' . ($or // 'false') . ' OR NOT EXISTS (SELECT FROM outbox.delivery WHERE state < 3 AND handler_id IN (SELECT id FROM outbox.handler WHERE name = ' . $self->quote($handler) . '))');
+	return $self->wait_until('SELECT ' . ($or // 'false') . ' OR NOT EXISTS (SELECT FROM outbox.delivery WHERE handler_id IN (SELECT id FROM outbox.handler WHERE name = ' . $self->quote($handler) . '))');
 }
 
 # Load a handler, of which many may be out at once and which gets NAME.item,

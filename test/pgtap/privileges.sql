@@ -26,7 +26,7 @@ INSERT INTO privilege VALUES
 ('function', '_creator _rotate_secret _store_secret _public_key _id_floor _options _formats _given _store_handler _store_secrets _lock_handler _reset_options', 'W'),
 ('function', '_create_handler _alter_handler _drop_handler _pause_handler _resume_handler _cancel_dropped _cancel_rows', 'W'),
 ('function', '_pull_handler_id _part _check_role _grant_part _revoke_part _lock_grants _refresh_consumers _revoke_unused _prune_inbox', 'W'),
-('function', '_topic_taken _retention _live_handler _lock_message _handler_of_message _is_routed _revive _route_again _ring_successors _cancel _cancel_blocking _cancel_all _state_name', 'W'),
+('function', '_topic_taken _retention _live_handler _lock_message _handler_of_message _is_routed _revive _route_again _ring_successors _cancel _cancel_blocking _cancel_all', 'W'),
 ('view', 'deliveries dead_letters attempts blocked_keys handlers', 'OW'),
 ('view', 'backlog handler_stats dispatchers', 'OMW'),
 ('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox', 'W'),

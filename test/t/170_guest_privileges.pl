@@ -73,7 +73,7 @@ foreach my $statement (
 	'CREATE EVENT TRIGGER trap ON ddl_command_start EXECUTE FUNCTION mallory.spring()',
 	'CREATE OPERATOR CLASS mallory.c DEFAULT FOR TYPE text USING btree AS STORAGE text',
 	'CREATE FUNCTION outbox.stage(text) RETURNS uuid LANGUAGE sql AS \'SELECT NULL::uuid\'',
-	'CREATE OR REPLACE FUNCTION outbox._state_name(state smallint) RETURNS text LANGUAGE sql AS \'SELECT 1\'',
+	'CREATE OR REPLACE FUNCTION outbox._public_key(secret text) RETURNS text LANGUAGE sql AS \'SELECT 1\'',
 	'CREATE OR REPLACE VIEW outbox.dispatchers AS SELECT 1',
 	'ALTER FUNCTION outbox.stage SET search_path = mallory',
 	'ALTER EXTENSION outbox ADD TABLE mallory.sprung',

@@ -146,10 +146,10 @@ WHERE d.message_id = o.message_id AND d.handler_id = :old_id;
 WITH gone AS (DELETE FROM outbox.delivery WHERE handler_id = :old_id AND state = 3 RETURNING *)
 INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state) SELECT message_id, now(), handler_id, attempts, 0, 3 FROM gone;
 SELECT outbox.drop_handler('dropped');
-SELECT outbox._state_name(d.state) AS state, d.code, d.settled_at IS NOT NULL AS settled, count(*)
+SELECT regress.state_name(d.state) AS state, d.code, d.settled_at IS NOT NULL AS settled, count(*)
 FROM outbox.receipt d WHERE d.handler_id = :old_id GROUP BY 1, 2, 3 ORDER BY 1, 2;
 SELECT count(*) FROM outbox.delivery WHERE handler_id = :old_id;
-SELECT outbox._state_name(d.state) AS state, count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.id = d.handler_id WHERE h.name = 'kept' GROUP BY 1;
+SELECT regress.state_name(d.state) AS state, count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.id = d.handler_id WHERE h.name = 'kept' GROUP BY 1;
 SELECT count(*) FROM outbox.handlers WHERE name = 'dropped';
 SELECT outbox.create_handler('dropped', '{drop.*}') > :old_id AS new_id;
 SELECT count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.id = d.handler_id WHERE h.name = 'dropped';
@@ -159,7 +159,7 @@ SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.drop_handler(''dropp
 SELECT outbox.create_handler('big', '{big}') AS big_id \gset
 SELECT count(*) FROM outbox.stage_many('big', array_fill('1'::jsonb, ARRAY[25000]));
 SELECT outbox.drop_handler('big');
-SELECT outbox._state_name(d.state) AS state, d.code, count(*) FROM outbox.receipt d WHERE d.handler_id = :big_id GROUP BY 1, 2;
+SELECT regress.state_name(d.state) AS state, d.code, count(*) FROM outbox.receipt d WHERE d.handler_id = :big_id GROUP BY 1, 2;
 INSERT INTO outbox.delivery (message_id, handler_id, due_at) VALUES (gen_random_uuid(), :big_id, now());
 SELECT outbox._cancel_dropped(:big_id);
 SELECT outbox._cancel_dropped(:big_id);

@@ -24,6 +24,11 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN pg_catalog.format('%s: %s | %s', SQLSTATE, pg_catalog.replace(said, ' ()', ''), hint);
 END $$;
 
+-- The name of a state, as every view shows it.
+CREATE FUNCTION regress.state_name(state smallint) RETURNS text LANGUAGE sql AS $$
+	SELECT ('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[$1 + 1]
+$$;
+
 -- No messages any more, whatever state they were in; nor handlers.
 CREATE PROCEDURE regress.empty() LANGUAGE sql AS $$
 	TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt, outbox.on_settle_queue, outbox.inbox

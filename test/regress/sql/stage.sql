@@ -13,7 +13,7 @@ SELECT outbox.create_handler('all', '{*}') IS NOT NULL AS created;
 SELECT outbox.create_handler('invoices', '{invoice.*}', ordered => true) IS NOT NULL AS created;
 SELECT outbox.create_handler('paid', '{invoice.paid,invoice.*,other}') IS NOT NULL AS created;
 CREATE VIEW pg_temp.staged AS
-SELECT m.topic, m.payload, m.key, m.dedupe_key, m.tenant, m.correlation_id, m.headers, m.min_version AS version, h.name AS handler, outbox._state_name(d.state) AS state,
+SELECT m.topic, m.payload, m.key, m.dedupe_key, m.tenant, m.correlation_id, m.headers, m.min_version AS version, h.name AS handler, regress.state_name(d.state) AS state,
 	d.key AS delivery_key, d.min_version AS delivery_version, d.due_at - m.staged_at AS due_in, d.attempts, d.budget_from, d.streak, d.code
 FROM outbox.message m LEFT JOIN outbox.delivery d ON d.message_id = m.id LEFT JOIN outbox.handler h ON h.id = d.handler_id
 ORDER BY m.id, h.name;
@@ -155,7 +155,7 @@ CALL regress.empty();
 SELECT outbox.stage('nobody', key => 'k') IS NOT NULL AS staged;
 SET outbox.unrouted = 'dead';
 SELECT outbox.stage('nobody', key => 'k', delay => '1 day') IS NOT NULL AS staged;
-SELECT m.topic, d.handler_id, outbox._state_name(d.state) AS state, d.code, d.error, d.settled_at = m.staged_at AS settled, d.attempts, d.key FROM outbox.message m LEFT JOIN outbox.receipt d ON d.message_id = m.id ORDER BY m.id;
+SELECT m.topic, d.handler_id, regress.state_name(d.state) AS state, d.code, d.error, d.settled_at = m.staged_at AS settled, d.attempts, d.key FROM outbox.message m LEFT JOIN outbox.receipt d ON d.message_id = m.id ORDER BY m.id;
 SELECT count(*) FROM outbox.delivery;
 SET outbox.unrouted = 'error';
 SELECT regress.error_of('SELECT outbox.stage(''nobody'')');
