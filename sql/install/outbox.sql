@@ -43,7 +43,7 @@ COMMENT ON TABLE outbox.installation IS 'Identity of the database this outbox ma
 
 CREATE FUNCTION outbox._place(OUT restored_as text, OUT site text) RETURNS record
 LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_place';
-COMMENT ON FUNCTION outbox._place() IS 'Internal: the id of the backup''s restore that this data directory comes from, NULL if from none; and outbox.site';
+COMMENT ON FUNCTION outbox._place IS 'Internal: the id of the backup''s restore that this data directory comes from, NULL if from none; and outbox.site';
 
 INSERT INTO outbox.installation (system_identifier, database_oid, restored_as, site)
 SELECT c.system_identifier, d.oid, p.restored_as, p.site
@@ -56,7 +56,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	WHERE d.datname = current_database() AND i.system_identifier = c.system_identifier AND i.database_oid = d.oid
 	ORDER BY i.installed_at DESC LIMIT 1
 $$;
-COMMENT ON FUNCTION outbox._home() IS 'Internal: id of the installation that is this database; NULL in a copy';
+COMMENT ON FUNCTION outbox._home IS 'Internal: id of the installation that is this database; NULL in a copy';
 
 -- What a producer staged.  Written once, never updated.
 CREATE TABLE outbox.message (
@@ -132,7 +132,7 @@ CREATE INDEX receipt_blocking ON outbox.receipt (handler_id, key, message_id) WH
 -- The formats of requests: a table in the library (src/format/format.c).
 CREATE FUNCTION outbox._formats(OUT name text, OUT batches boolean) RETURNS SETOF record
 LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 4 AS 'MODULE_PATHNAME', 'outbox_sql_formats';
-COMMENT ON FUNCTION outbox._formats() IS 'Internal: the formats that the library can send, and which of them in batches';
+COMMENT ON FUNCTION outbox._formats IS 'Internal: the formats that the library can send, and which of them in batches';
 
 -- Every option of a handler, in one row and nowhere else: the columns of
 -- outbox.handler and of the view outbox.handlers, the arguments of
@@ -191,7 +191,7 @@ BEGIN
 	('on_settle', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{push}', NULL, NULL,
 		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that owns it. If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again');
 END $$;
-COMMENT ON FUNCTION outbox._options() IS 'Internal: every option of a handler';
+COMMENT ON FUNCTION outbox._options IS 'Internal: every option of a handler';
 
 CREATE SEQUENCE outbox.handler_id AS int;
 
@@ -348,19 +348,19 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 -- kind: 0 it is due or will be, 1 it changed (unsent copies are forgotten).
 CREATE FUNCTION outbox._ring(handler_id int, kind int, due_at timestamptz, id uuid) RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring';
-COMMENT ON FUNCTION outbox._ring(int, int, timestamptz, uuid) IS 'Internal: tell the dispatcher about one delivery at commit';
+COMMENT ON FUNCTION outbox._ring IS 'Internal: tell the dispatcher about one delivery at commit';
 
 CREATE FUNCTION outbox._ring_handlers() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_handlers';
-COMMENT ON FUNCTION outbox._ring_handlers() IS 'Internal: tell the dispatcher at commit that handlers or their status changed';
+COMMENT ON FUNCTION outbox._ring_handlers IS 'Internal: tell the dispatcher at commit that handlers or their status changed';
 
 CREATE FUNCTION outbox._ring_rescan() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_rescan';
-COMMENT ON FUNCTION outbox._ring_rescan() IS 'Internal: ask the dispatcher at commit to look at every outstanding delivery once';
+COMMENT ON FUNCTION outbox._ring_rescan IS 'Internal: ask the dispatcher at commit to look at every outstanding delivery once';
 
 CREATE FUNCTION outbox._ring_launcher() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_launcher';
-COMMENT ON FUNCTION outbox._ring_launcher() IS 'Internal: ask the launcher at commit to look for databases that need a dispatcher';
+COMMENT ON FUNCTION outbox._ring_launcher IS 'Internal: ask the launcher at commit to look for databases that need a dispatcher';
 
 -- The subscriber of a publication of all tables has a handler 0 of its own.
 CREATE FUNCTION outbox._skip_row() RETURNS trigger
@@ -368,7 +368,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN NULL;
 END $$;
-COMMENT ON FUNCTION outbox._skip_row() IS 'Internal trigger: leave a row out that is there already';
+COMMENT ON FUNCTION outbox._skip_row IS 'Internal trigger: leave a row out that is there already';
 
 CREATE TRIGGER keep_unrouted BEFORE INSERT ON outbox.handler
 FOR EACH ROW WHEN (NEW.id OPERATOR(pg_catalog.=) 0) EXECUTE FUNCTION outbox._skip_row();
@@ -378,7 +378,7 @@ ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER keep_unrouted;
 -- that backends have cached and has the dispatcher read its handlers again.
 CREATE FUNCTION outbox._handler_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_handler_changed';
-COMMENT ON FUNCTION outbox._handler_changed() IS 'Internal trigger: invalidate cached routes and tell the dispatcher';
+COMMENT ON FUNCTION outbox._handler_changed IS 'Internal trigger: invalidate cached routes and tell the dispatcher';
 
 CREATE TRIGGER handler_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler
 FOR EACH STATEMENT EXECUTE FUNCTION outbox._handler_changed();
@@ -386,7 +386,7 @@ ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER handler_changed;
 
 CREATE FUNCTION outbox._status_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_status_changed';
-COMMENT ON FUNCTION outbox._status_changed() IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
+COMMENT ON FUNCTION outbox._status_changed IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
 
 -- Not for updates of the breaker: those are the dispatcher's own.
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OF paused_at OR DELETE OR TRUNCATE ON outbox.handler_status
@@ -408,7 +408,7 @@ ALTER TABLE outbox.installation ENABLE ALWAYS TRIGGER status_changed;
 
 CREATE FUNCTION outbox._check_rules(rules jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_rules';
-COMMENT ON FUNCTION outbox._check_rules(jsonb) IS 'Internal: raise invalid_parameter_value, naming the rule and the field, unless this is an object of rules as outbox.create_handler() takes them';
+COMMENT ON FUNCTION outbox._check_rules IS 'Internal: raise invalid_parameter_value, naming the rule and the field, unless this is an object of rules as outbox.create_handler() takes them';
 
 -- No statement has a secret among its parameters, where tools that watch
 -- statements would log it: what was given to the running call of
@@ -416,11 +416,11 @@ COMMENT ON FUNCTION outbox._check_rules(jsonb) IS 'Internal: raise invalid_param
 -- into the table in C.
 CREATE FUNCTION outbox._store_secret(handler_id int, kind text, source text, created_at timestamptz) RETURNS text
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_store_secret';
-COMMENT ON FUNCTION outbox._store_secret(int, text, text, timestamptz) IS 'Internal: store a secret of kind signing or authorization; source is whsec (HMAC-SHA256) or whsk (Ed25519) for a new one, or the option it was given with to the call that is running. Returns what a receiver needs to verify with a signing secret, NULL for an authorization; raises invalid_parameter_value for what is none';
+COMMENT ON FUNCTION outbox._store_secret IS 'Internal: store a secret of kind signing or authorization; source is whsec (HMAC-SHA256) or whsk (Ed25519) for a new one, or the option it was given with to the call that is running. Returns what a receiver needs to verify with a signing secret, NULL for an authorization; raises invalid_parameter_value for what is none';
 
 CREATE FUNCTION outbox._public_key(secret text) RETURNS text
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_public_key';
-COMMENT ON FUNCTION outbox._public_key(text) IS 'Internal: the whpk_ public key of a whsk_ secret, NULL for a whsec_ one; raises invalid_parameter_value for what is neither';
+COMMENT ON FUNCTION outbox._public_key IS 'Internal: the whpk_ public key of a whsk_ secret, NULL for a whsec_ one; raises invalid_parameter_value for what is neither';
 
 -- Rotation keeps the scheme: who verifies HMAC gets a new secret, who verifies
 -- Ed25519 a new public key.  The handler row is locked, not written: two
@@ -456,11 +456,11 @@ BEGIN
 
 	RETURN outbox._store_secret(rotated, 'signing', coalesce(kind, 'whsec'), at);
 END $$;
-COMMENT ON FUNCTION outbox._rotate_secret(text, text[], text[]) IS 'Internal: body of outbox.rotate_secret()';
+COMMENT ON FUNCTION outbox._rotate_secret IS 'Internal: body of outbox.rotate_secret()';
 
 CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours') RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
-COMMENT ON FUNCTION outbox.rotate_secret(text, interval) IS 'Give a push handler a new signing secret and return what its receiver needs to verify with it, this once: the whsec_ secret, or the whpk_ public key where the handler signs with Ed25519. Requests carry signatures by the old secrets as well until keep has passed. A handler without a secret gets its first. Raises undefined_object for an unknown handler and invalid_parameter_value for a pull handler or a negative interval';
+COMMENT ON FUNCTION outbox.rotate_secret IS 'Give a push handler a new signing secret and return what its receiver needs to verify with it, this once: the whsec_ secret, or the whpk_ public key where the handler signs with Ed25519. Requests carry signatures by the old secrets as well until keep has passed. A handler without a secret gets its first. Raises undefined_object for an unknown handler and invalid_parameter_value for a pull handler or a negative interval';
 
 -----------------------------------------------------------------------------
 -- Producers
@@ -470,17 +470,17 @@ COMMENT ON FUNCTION outbox.rotate_secret(text, interval) IS 'Give a push handler
 -- id at or after _id_floor(t).
 CREATE FUNCTION outbox._id_floor(at timestamptz) RETURNS uuid
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_id_floor';
-COMMENT ON FUNCTION outbox._id_floor(timestamptz) IS 'Internal: the smallest id that a message staged at that time could have';
+COMMENT ON FUNCTION outbox._id_floor IS 'Internal: the smallest id that a message staged at that time could have';
 
 CREATE FUNCTION outbox._seed_ids() RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_seed_ids';
-COMMENT ON FUNCTION outbox._seed_ids() IS 'Internal: have the ids of messages go on above the highest one there is, which came from another server';
+COMMENT ON FUNCTION outbox._seed_ids IS 'Internal: have the ids of messages go on above the highest one there is, which came from another server';
 
 CREATE FUNCTION outbox.stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL) RETURNS uuid
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage';
-COMMENT ON FUNCTION outbox.stage(text, jsonb, text, text, text, text, jsonb, timestamptz, interval, int) IS
+COMMENT ON FUNCTION outbox.stage IS
 'Stage a message in the running transaction: it is delivered to every handler that takes its topic if, and only if, the transaction commits.
 topic: lowercase words of a-z, 0-9, _ and - joined by dots, up to 255 bytes.
 payload: any JSON value but SQL NULL, up to outbox.max_payload_size as text. Cast json, text and numbers: pass to_jsonb(x), x::jsonb or jsonb_build_object(...).
@@ -498,7 +498,7 @@ CREATE FUNCTION outbox.try_stage(topic text, payload jsonb DEFAULT '{}', key tex
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
 	OUT id uuid, OUT status text, OUT detail text) RETURNS record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_try_stage';
-COMMENT ON FUNCTION outbox.try_stage(text, jsonb, text, text, text, text, jsonb, timestamptz, interval, int) IS
+COMMENT ON FUNCTION outbox.try_stage IS
 'Like outbox.stage(), but tells what is wrong with the arguments instead of raising it. Arguments as there.
 Returns one row. status created: staged as id. exists: id is the first message with this dedupe_key. dedupe_conflict: the dedupe_key belongs to message id, of another topic. invalid: detail says which argument is wrong, or that no handler takes the topic where outbox.unrouted is error.
 Call it in FROM, as in SELECT * FROM outbox.try_stage(...): PostgreSQL runs (outbox.try_stage(...)).* once for each column.
@@ -508,7 +508,7 @@ CREATE FUNCTION outbox.stage_many(topic text, payloads jsonb[], keys text[] DEFA
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL) RETURNS SETOF uuid
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage_many';
-COMMENT ON FUNCTION outbox.stage_many(text, jsonb[], text[], text[], text, text, jsonb, timestamptz, interval, int) IS
+COMMENT ON FUNCTION outbox.stage_many IS
 'Stage many messages of one topic at once.
 payloads: one message each, none NULL. keys, dedupe_keys: NULL, or as many elements as payloads, NULL where a message has none. The other arguments hold for all of them, as in outbox.stage().
 Returns the message ids in the order of payloads; where a dedupe_key repeats, in the array or in the table, that of the first message.
@@ -525,15 +525,15 @@ Errors: as outbox.stage(), and array_subscript_error for arrays of more than one
 
 CREATE FUNCTION outbox._check_pattern(pattern text) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_pattern';
-COMMENT ON FUNCTION outbox._check_pattern(text) IS 'Internal: raise invalid_parameter_value unless it is a topic pattern';
+COMMENT ON FUNCTION outbox._check_pattern IS 'Internal: raise invalid_parameter_value unless it is a topic pattern';
 
 CREATE FUNCTION outbox._check_url(url text) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_url';
-COMMENT ON FUNCTION outbox._check_url(text) IS 'Internal: raise invalid_parameter_value unless requests may go to this URL';
+COMMENT ON FUNCTION outbox._check_url IS 'Internal: raise invalid_parameter_value unless requests may go to this URL';
 
 CREATE FUNCTION outbox._check_headers(headers jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_headers';
-COMMENT ON FUNCTION outbox._check_headers(jsonb) IS 'Internal: raise invalid_parameter_value unless a handler may send these headers';
+COMMENT ON FUNCTION outbox._check_headers IS 'Internal: raise invalid_parameter_value unless a handler may send these headers';
 
 -- What an on_settle function is called with.
 CREATE TYPE outbox.settlement AS (
@@ -573,7 +573,7 @@ BEGIN
 	END LOOP;
 	RETURN given;
 END $$;
-COMMENT ON FUNCTION outbox._given(text[], text[]) IS 'Internal: the arguments of a call as one JSON object';
+COMMENT ON FUNCTION outbox._given IS 'Internal: the arguments of a call as one JSON object';
 
 CREATE FUNCTION outbox._check_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -589,7 +589,7 @@ BEGIN
 			USING ERRCODE = 'invalid_name', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_name(text) IS 'Internal: raise invalid_name or name_too_long unless a handler may have this name';
+COMMENT ON FUNCTION outbox._check_name IS 'Internal: raise invalid_name or name_too_long unless a handler may have this name';
 
 CREATE FUNCTION outbox._check_number(option text, value float8, low float8, high float8) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -599,7 +599,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is a number from %s to %s.', low, high);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_number(text, float8, float8, float8) IS 'Internal: raise invalid_parameter_value unless a number is in range';
+COMMENT ON FUNCTION outbox._check_number IS 'Internal: raise invalid_parameter_value unless a number is in range';
 
 CREATE FUNCTION outbox._check_interval(option text, value interval, low text, high text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -609,7 +609,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is an interval from %s to %s.', low, high);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_interval(text, interval, text, text) IS 'Internal: raise invalid_parameter_value unless an interval is in range';
+COMMENT ON FUNCTION outbox._check_interval IS 'Internal: raise invalid_parameter_value unless an interval is in range';
 
 CREATE FUNCTION outbox._check_choice(option text, value text, choices text[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -619,7 +619,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is one of %s.', array_to_string(choices, ', '));
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_choice(text, text, text[]) IS 'Internal: raise invalid_parameter_value unless a text is one of several';
+COMMENT ON FUNCTION outbox._check_choice IS 'Internal: raise invalid_parameter_value unless a text is one of several';
 
 -- A path of the server's file system.
 CREATE FUNCTION outbox._check_path(option text, value text, max_length int) RETURNS void
@@ -631,7 +631,7 @@ BEGIN
 				HINT = format('It is an absolute path of up to %s bytes without control characters.', max_length);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_path(text, text, int) IS 'Internal: raise invalid_parameter_value unless a text is an absolute path';
+COMMENT ON FUNCTION outbox._check_path IS 'Internal: raise invalid_parameter_value unless a text is an absolute path';
 
 CREATE FUNCTION outbox._check_topics(topics text[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -646,7 +646,7 @@ BEGIN
 		PERFORM outbox._check_pattern(pattern);
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._check_topics(text[]) IS 'Internal: raise invalid_parameter_value unless these are topic patterns';
+COMMENT ON FUNCTION outbox._check_topics IS 'Internal: raise invalid_parameter_value unless these are topic patterns';
 
 CREATE FUNCTION outbox._check_backoff(backoff interval[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -662,7 +662,7 @@ BEGIN
 		PERFORM outbox._check_interval('backoff', step, '0', '30 days');
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._check_backoff(interval[]) IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
+COMMENT ON FUNCTION outbox._check_backoff IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
 
 -- Each option by itself, as its row in outbox._options() says.
 CREATE FUNCTION outbox._check_options(h outbox.handler) RETURNS void
@@ -687,7 +687,7 @@ BEGIN
 		END IF;
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._check_options(outbox.handler) IS 'Internal: raise invalid_parameter_value unless each option of a handler has a value that it can have';
+COMMENT ON FUNCTION outbox._check_options IS 'Internal: raise invalid_parameter_value unless each option of a handler has a value that it can have';
 
 -- The one place that knows what an acceptable handler is, but for its name,
 -- secrets, on_settle function and who may set what: each option by itself,
@@ -712,7 +712,7 @@ BEGIN
 		PERFORM outbox._check_push_handler(h);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_handler(outbox.handler) IS 'Internal: raise invalid_parameter_value unless these are acceptable options';
+COMMENT ON FUNCTION outbox._check_handler IS 'Internal: raise invalid_parameter_value unless these are acceptable options';
 
 CREATE FUNCTION outbox._check_push_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -735,7 +735,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set breaker_wait_max too.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_push_handler(outbox.handler) IS 'Internal: what options of a handler with a URL have to suit each other';
+COMMENT ON FUNCTION outbox._check_push_handler IS 'Internal: what options of a handler with a URL have to suit each other';
 
 -- Credentials that anybody on the way can read are allowed, but not without a
 -- word.  What stays on this machine is not on any way.
@@ -748,7 +748,7 @@ BEGIN
 			USING HINT = 'Use a URL that begins with https://: on the way to this one anybody can read it.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._warn_of_clear_text(outbox.handler) IS 'Internal: warn if a handler sends its authorization over a network without TLS';
+COMMENT ON FUNCTION outbox._warn_of_clear_text IS 'Internal: warn if a handler sends its authorization over a network without TLS';
 
 -- The role that created a handler; NULL if it is gone, or in a copy, where the
 -- same oid may be another's.
@@ -757,7 +757,7 @@ CREATE FUNCTION outbox._creator(creator_oid oid, home uuid) RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	SELECT r.oid FROM pg_roles r WHERE r.oid = _creator.creator_oid AND _creator.home IS NOT DISTINCT FROM outbox._home()
 $$;
-COMMENT ON FUNCTION outbox._creator(oid, uuid) IS 'Internal: the role that created a handler, from its columns of these names; NULL if it is not a role of this database';
+COMMENT ON FUNCTION outbox._creator IS 'Internal: the role that created a handler, from its columns of these names; NULL if it is not a role of this database';
 
 -- Whether a handler can have an on_settle function.  It runs with the rights
 -- of its owner, whom the catalog knows and no row of ours can change, so only
@@ -795,7 +795,7 @@ BEGIN
 			USING ERRCODE = 'insufficient_privilege', HINT = format('Role "%s", as which it would run, needs EXECUTE on it.', runner.rolname);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_on_settle(text, text) IS 'Internal: raise wrong_object_type, invalid_function_definition or insufficient_privilege unless a handler can have this on_settle function and this role may choose it';
+COMMENT ON FUNCTION outbox._check_on_settle IS 'Internal: raise wrong_object_type, invalid_function_definition or insufficient_privilege unless a handler can have this on_settle function and this role may choose it';
 
 -- Who may set what.  An on_settle function decides what becomes of a handler's
 -- deliveries, so it is the creator's to choose; paths name files of the server;
@@ -836,7 +836,7 @@ BEGIN
 		PERFORM outbox._check_on_settle(on_settle, caller);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_rights(outbox.handler, text[], text, text) IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
+COMMENT ON FUNCTION outbox._check_rights IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
 
 CREATE FUNCTION outbox._store_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -850,7 +850,7 @@ EXCEPTION WHEN unique_violation THEN
 	RAISE EXCEPTION 'handler "%" already exists', h.name
 		USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or drop that handler first.';
 END $$;
-COMMENT ON FUNCTION outbox._store_handler(outbox.handler) IS 'Internal: write all options of a handler';
+COMMENT ON FUNCTION outbox._store_handler IS 'Internal: write all options of a handler';
 
 -- Replace what is given, take away what is reset.
 CREATE FUNCTION outbox._store_secrets(handler_id int, given jsonb, reset text[]) RETURNS void
@@ -869,7 +869,7 @@ BEGIN
 		PERFORM outbox._store_secret($1, 'authorization', 'authorization', at);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._store_secrets(int, jsonb, text[]) IS 'Internal: write the secrets of a handler';
+COMMENT ON FUNCTION outbox._store_secrets IS 'Internal: write the secrets of a handler';
 
 CREATE FUNCTION outbox._create_handler(caller text, names text[], texts text[]) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -897,7 +897,7 @@ BEGIN
 	INSERT INTO outbox.handler_status (handler_id) VALUES (h.id);
 	RETURN h.id;
 END $$;
-COMMENT ON FUNCTION outbox._create_handler(text, text[], text[]) IS 'Internal: body of outbox.create_handler()';
+COMMENT ON FUNCTION outbox._create_handler IS 'Internal: body of outbox.create_handler()';
 
 -- A handler that can be changed, locked; nobody can change the built-in one.
 CREATE FUNCTION outbox._lock_handler(handler text) RETURNS outbox.handler
@@ -915,7 +915,7 @@ BEGIN
 	END IF;
 	RETURN h;
 END $$;
-COMMENT ON FUNCTION outbox._lock_handler(text) IS 'Internal: a handler by name, locked; raises undefined_object if there is none';
+COMMENT ON FUNCTION outbox._lock_handler IS 'Internal: a handler by name, locked; raises undefined_object if there is none';
 
 -- Put options back to the defaults of their columns.
 CREATE FUNCTION outbox._reset_options(h outbox.handler, reset text[], given jsonb) RETURNS outbox.handler
@@ -943,7 +943,7 @@ BEGIN
 	END IF;
 	RETURN h;
 END $$;
-COMMENT ON FUNCTION outbox._reset_options(outbox.handler, text[], jsonb) IS 'Internal: put options of a handler back to their defaults';
+COMMENT ON FUNCTION outbox._reset_options IS 'Internal: put options of a handler back to their defaults';
 
 CREATE FUNCTION outbox._alter_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -975,7 +975,7 @@ BEGIN
 		PERFORM outbox._ring_rescan();
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._alter_handler(text, text[], text[]) IS 'Internal: body of outbox.alter_handler()';
+COMMENT ON FUNCTION outbox._alter_handler IS 'Internal: body of outbox.alter_handler()';
 
 -- Deliveries that the caller has locked, to cancelled.  The one statement that
 -- settles in SQL.
@@ -995,7 +995,7 @@ BEGIN
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_rows(uuid[], int[], text, text) IS 'Internal: cancel these deliveries, which the caller has locked, with that code; returns how many';
+COMMENT ON FUNCTION outbox._cancel_rows IS 'Internal: cancel these deliveries, which the caller has locked, with that code; returns how many';
 
 -- Settle what is outstanding for a dropped handler, a batch at a time, each
 -- reading on where the one before ended.  A row that somebody holds is left,
@@ -1026,7 +1026,7 @@ BEGIN
 	END LOOP;
 	RETURN total;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_dropped(int, bigint) IS 'Internal: cancel, with code handler_dropped, the outstanding deliveries of a dropped handler that nobody holds, up to so many; returns how many';
+COMMENT ON FUNCTION outbox._cancel_dropped IS 'Internal: cancel, with code handler_dropped, the outstanding deliveries of a dropped handler that nobody holds, up to so many; returns how many';
 
 CREATE FUNCTION outbox._drop_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1045,7 +1045,7 @@ BEGIN
 	END IF;
 	PERFORM outbox._cancel_dropped(h.id);
 END $$;
-COMMENT ON FUNCTION outbox._drop_handler(text, text[], text[]) IS 'Internal: body of outbox.drop_handler()';
+COMMENT ON FUNCTION outbox._drop_handler IS 'Internal: body of outbox.drop_handler()';
 
 CREATE FUNCTION outbox._pause_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1058,7 +1058,7 @@ BEGIN
 	ON CONFLICT (handler_id) DO UPDATE SET
 		paused_at = coalesce(s.paused_at, excluded.paused_at), paused_by = excluded.paused_by, paused_reason = excluded.paused_reason;
 END $$;
-COMMENT ON FUNCTION outbox._pause_handler(text, text[], text[]) IS 'Internal: body of outbox.pause_handler()';
+COMMENT ON FUNCTION outbox._pause_handler IS 'Internal: body of outbox.pause_handler()';
 
 CREATE FUNCTION outbox._resume_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1070,7 +1070,7 @@ BEGIN
 		breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL, throttled_to = NULL
 	WHERE s.handler_id = h.id;
 END $$;
-COMMENT ON FUNCTION outbox._resume_handler(text, text[], text[]) IS 'Internal: body of outbox.resume_handler()';
+COMMENT ON FUNCTION outbox._resume_handler IS 'Internal: body of outbox.resume_handler()';
 
 -- create_handler() and alter_handler(), whose arguments are the options.
 DO $do$
@@ -1110,19 +1110,19 @@ Requests that are out finish with the options they had. Errors: undefined_object
 
 CREATE FUNCTION outbox.drop_handler(name text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
-COMMENT ON FUNCTION outbox.drop_handler(text) IS
+COMMENT ON FUNCTION outbox.drop_handler IS
 'Drop a handler: it takes no more messages, its outstanding deliveries are cancelled with code handler_dropped, its receipts stay and its name is free again. Requests that are out finish. Consumers lose their right to it, as by outbox.revoke_consumer().
 Errors: undefined_object if there is no such handler.';
 
 CREATE FUNCTION outbox.pause_handler(name text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
-COMMENT ON FUNCTION outbox.pause_handler(text, text) IS
+COMMENT ON FUNCTION outbox.pause_handler IS
 'Pause a handler: its messages wait, and none of their attempts are spent, until outbox.resume_handler(). Requests that are out finish. Pausing a paused one changes the reason.
 Errors: undefined_object if there is no such handler.';
 
 CREATE FUNCTION outbox.resume_handler(name text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
-COMMENT ON FUNCTION outbox.resume_handler(text) IS
+COMMENT ON FUNCTION outbox.resume_handler IS
 'End a handler''s pause, whoever began it, and close its circuit breaker.
 Errors: undefined_object if there is no such handler.';
 
@@ -1138,7 +1138,7 @@ CREATE FUNCTION outbox.claim(handler text, max_messages int DEFAULT 1, lease int
 RETURNS TABLE (id uuid, attempt int, topic text, payload jsonb, key text, tenant text, correlation_id text, headers jsonb,
 	staged_at timestamptz, leased_until timestamptz)
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_sql_claim';
-COMMENT ON FUNCTION outbox.claim(text, int, interval, int) IS
+COMMENT ON FUNCTION outbox.claim IS
 'Lease messages of a pull handler, the oldest due ones first. Waits for no other consumer''s transaction, and no two get the same message.
 Claim, commit, then work: only a committed claim counts its attempt, and a claim that is rolled back never was. Settle each message by its id and attempt with outbox.complete(), outbox.retry() or outbox.fail(), in the transaction of the work it caused; outbox.extend() prolongs the lease.
 handler: name of a pull handler. max_messages: 1 to 10000. lease: how long, up to 30 days; a message that is not settled by then is claimed by the next consumer, with code lease_expired for the attempt, or is dead after the handler''s max_attempts.
@@ -1149,7 +1149,7 @@ Errors: undefined_object for an unknown or dropped handler, wrong_object_type fo
 
 CREATE FUNCTION outbox.complete(handler text, id uuid, attempt int) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_complete';
-COMMENT ON FUNCTION outbox.complete(text, uuid, int) IS
+COMMENT ON FUNCTION outbox.complete IS
 'A claimed message has been dealt with: its delivery becomes delivered when this transaction commits. Call it in the transaction that holds the work, and roll back if it returns false.
 handler, id, attempt: as claimed.
 Returns true, or false and changes nothing if the lease is lost: settled before, claimed by another consumer after it ran out, or cancelled. A lease that ran out but that nobody has claimed since still counts.
@@ -1157,56 +1157,56 @@ Waits for nobody but whoever holds the delivery''s row. Errors: as outbox.claim(
 
 CREATE FUNCTION outbox.complete_many(handler text, ids uuid[], attempts int[]) RETURNS boolean[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_complete_many';
-COMMENT ON FUNCTION outbox.complete_many(text, uuid[], int[]) IS
+COMMENT ON FUNCTION outbox.complete_many IS
 'As outbox.complete(), for many messages at once.
 ids, attempts: as claimed, of equal length, up to 10000, without nulls.
 Returns what outbox.complete() would for each, in the order of ids: true = ALL (...) says that no lease was lost. Errors: as there.';
 
 CREATE FUNCTION outbox.retry(handler text, id uuid, attempt int, code text DEFAULT 'retry', after interval DEFAULT NULL, error text DEFAULT NULL) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_retry';
-COMMENT ON FUNCTION outbox.retry(text, uuid, int, text, interval, text) IS
+COMMENT ON FUNCTION outbox.retry IS
 'A claimed message could not be dealt with now: it falls due again after the handler''s backoff, or is dead if this was the last of its max_attempts. The handler''s rules for the code apply.
 handler, id, attempt: as claimed. code: why, 1 to 63 letters, digits, dots, dashes and underscores. after: when to try again in place of the backoff, up to 365 days. error: what happened, in words; kept up to outbox.max_response_capture bytes.
 Returns true, or false and changes nothing if the lease is lost. Errors: as outbox.claim().';
 
 CREATE FUNCTION outbox.retry_many(handler text, ids uuid[], attempts int[], code text DEFAULT 'retry', after interval DEFAULT NULL, error text DEFAULT NULL) RETURNS boolean[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_retry_many';
-COMMENT ON FUNCTION outbox.retry_many(text, uuid[], int[], text, interval, text) IS
+COMMENT ON FUNCTION outbox.retry_many IS
 'As outbox.retry(), for many messages at once, all with the same code, time and error.
 ids, attempts: as claimed, of equal length, up to 10000, without nulls.
 Returns what outbox.retry() would for each, in the order of ids. Errors: as there.';
 
 CREATE FUNCTION outbox.fail(handler text, id uuid, attempt int, code text DEFAULT 'failed', error text DEFAULT NULL) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_fail';
-COMMENT ON FUNCTION outbox.fail(text, uuid, int, text, text) IS
+COMMENT ON FUNCTION outbox.fail IS
 'A claimed message can never be dealt with: its delivery is dead, whatever attempts are left, until an operator requeues it. The handler''s rules for the code apply.
 handler, id, attempt: as claimed. code, error: as in outbox.retry().
 Returns true, or false and changes nothing if the lease is lost. Errors: as outbox.claim().';
 
 CREATE FUNCTION outbox.fail_many(handler text, ids uuid[], attempts int[], code text DEFAULT 'failed', error text DEFAULT NULL) RETURNS boolean[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_fail_many';
-COMMENT ON FUNCTION outbox.fail_many(text, uuid[], int[], text, text) IS
+COMMENT ON FUNCTION outbox.fail_many IS
 'As outbox.fail(), for many messages at once, all with the same code and error.
 ids, attempts: as claimed, of equal length, up to 10000, without nulls.
 Returns what outbox.fail() would for each, in the order of ids. Errors: as there.';
 
 CREATE FUNCTION outbox.extend(handler text, id uuid, attempt int, lease interval DEFAULT '5 minutes') RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_extend';
-COMMENT ON FUNCTION outbox.extend(text, uuid, int, interval) IS
+COMMENT ON FUNCTION outbox.extend IS
 'Keep a claimed message for longer: its lease ends so long from now. Call it in a transaction of its own, so that others see it.
 handler, id, attempt: as claimed. lease: up to 30 days.
 Returns true, or false and changes nothing if the lease is lost. Errors: as outbox.claim().';
 
 CREATE FUNCTION outbox.extend_many(handler text, ids uuid[], attempts int[], lease interval DEFAULT '5 minutes') RETURNS boolean[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_extend_many';
-COMMENT ON FUNCTION outbox.extend_many(text, uuid[], int[], interval) IS
+COMMENT ON FUNCTION outbox.extend_many IS
 'As outbox.extend(), for many messages at once.
 ids, attempts: as claimed, of equal length, up to 10000, without nulls.
 Returns what outbox.extend() would for each, in the order of ids. Errors: as there.';
 
 CREATE PROCEDURE outbox.wait(handler text, timeout interval DEFAULT '30 s', version int DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_wait';
-COMMENT ON PROCEDURE outbox.wait(text, interval, int) IS
+COMMENT ON PROCEDURE outbox.wait IS
 'Wait until a message of a pull handler can be claimed: one that has just been committed, or one that falls due. Call it when outbox.claim() returned nothing, then claim again.
 Commits first, and holds no snapshot, lock or transaction id while it waits; so it cannot run inside a transaction block or function (active_sql_transaction). Each message wakes one waiter or so, and another consumer may still be faster.
 handler: name of a pull handler. timeout: up to 1 day; it returns after that time if nothing came. version: as in outbox.claim().
@@ -1223,7 +1223,7 @@ BEGIN
 	END IF;
 	RETURN result;
 END $$;
-COMMENT ON FUNCTION outbox._pull_handler_id(text) IS 'Internal: the id of a live pull handler by name; raises undefined_object or wrong_object_type';
+COMMENT ON FUNCTION outbox._pull_handler_id IS 'Internal: the id of a live pull handler by name; raises undefined_object or wrong_object_type';
 
 -- What a role needs to play its part, as GRANT names it.  A view that calls
 -- a function needs EXECUTE on that as well.
@@ -1240,7 +1240,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 		('monitor', '{health,_dispatchers}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = _part.part
 $$;
-COMMENT ON FUNCTION outbox._part(text) IS 'Internal: the routines that a producer, consumer, operator or monitor has to be able to execute, and the views it has to read';
+COMMENT ON FUNCTION outbox._part IS 'Internal: the routines that a producer, consumer, operator or monitor has to be able to execute, and the views it has to read';
 
 CREATE FUNCTION outbox._check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1250,7 +1250,7 @@ BEGIN
 			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_role(name) IS 'Internal: raise undefined_object if there is no such role';
+COMMENT ON FUNCTION outbox._check_role IS 'Internal: raise undefined_object if there is no such role';
 
 CREATE FUNCTION outbox._grant_part(part text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1265,7 +1265,7 @@ BEGIN
 		EXECUTE format('GRANT SELECT ON %s TO %I', p.views, role);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._grant_part(text, name) IS 'Internal: grant a role what its part needs; raises undefined_object if there is no such role';
+COMMENT ON FUNCTION outbox._grant_part IS 'Internal: grant a role what its part needs; raises undefined_object if there is no such role';
 
 CREATE FUNCTION outbox._revoke_part(part text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1280,7 +1280,7 @@ BEGIN
 		EXECUTE format('REVOKE SELECT ON %s FROM %I', p.views, role);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._revoke_part(text, name) IS 'Internal: take back what outbox._grant_part() granted';
+COMMENT ON FUNCTION outbox._revoke_part IS 'Internal: take back what outbox._grant_part() granted';
 
 -- Whoever changes rights waits for the others who do: two that changed those
 -- on one function at once would fail.
@@ -1289,7 +1289,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	LOCK TABLE outbox.consumer IN SHARE ROW EXCLUSIVE MODE;
 END $$;
-COMMENT ON FUNCTION outbox._lock_grants() IS 'Internal: wait for whoever is changing who may do what';
+COMMENT ON FUNCTION outbox._lock_grants IS 'Internal: wait for whoever is changing who may do what';
 
 -- Roles that were renamed get their new name, so that a dump has it, and
 -- those that were dropped lose their rows.
@@ -1311,7 +1311,7 @@ BEGIN
 	SELECT n.handler_id, r.rolname, n.role_oid, n.home, n.granted_at, n.granted_by
 	FROM unnest(renamed) n JOIN pg_roles r ON r.oid = n.role_oid;
 END $$;
-COMMENT ON FUNCTION outbox._refresh_consumers() IS 'Internal: bring the names of consumers up to date and forget dropped roles';
+COMMENT ON FUNCTION outbox._refresh_consumers IS 'Internal: bring the names of consumers up to date and forget dropped roles';
 
 CREATE FUNCTION outbox._revoke_unused(roles oid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1326,7 +1326,7 @@ BEGIN
 		PERFORM outbox._revoke_part('consumer', unused);
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._revoke_unused(oid[]) IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
+COMMENT ON FUNCTION outbox._revoke_unused IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
 
 CREATE FUNCTION outbox.grant_consumer(handler text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -1344,7 +1344,7 @@ BEGIN
 	DO UPDATE SET role_oid = excluded.role_oid, home = excluded.home, granted_at = excluded.granted_at, granted_by = excluded.granted_by
 	WHERE c.role_oid <> excluded.role_oid OR c.home IS DISTINCT FROM excluded.home;
 END $$;
-COMMENT ON FUNCTION outbox.grant_consumer(text, name) IS
+COMMENT ON FUNCTION outbox.grant_consumer IS
 'Allow a role, and the members of it, to consume one pull handler: to claim its messages, wait for them and settle them, and nothing else. Granting twice is once.
 handler: name of a pull handler. role: name of a role.
 Grants EXECUTE on the consumers'' functions as well; each call of them is checked against the handlers the role was granted. The grant is the role''s own: it stays when the role is renamed and ends when it is dropped. In a copy of the database it counts again after outbox.adopt(), for the role that has the name there.
@@ -1372,7 +1372,7 @@ BEGIN
 	PERFORM outbox._revoke_unused(consumers);
 	RETURN consumers IS NOT NULL;
 END $$;
-COMMENT ON FUNCTION outbox.revoke_consumer(text, name) IS
+COMMENT ON FUNCTION outbox.revoke_consumer IS
 'Take back what outbox.grant_consumer() allowed. What the role has leased it can no longer settle; it falls due when the lease runs out.
 handler: name of a pull handler. role: name of a role, which need not exist any more.
 EXECUTE on the consumers'' functions is revoked with the role''s last handler. Returns true if it had been granted. Errors: as outbox.grant_consumer().';
@@ -1384,7 +1384,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
 	PERFORM outbox._grant_part('producer', role);
 END $$;
-COMMENT ON FUNCTION outbox.grant_producer(name) IS
+COMMENT ON FUNCTION outbox.grant_producer IS
 'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.try_stage() and outbox.stage_many(), and nothing else.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
@@ -1394,7 +1394,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
 	PERFORM outbox._revoke_part('producer', role);
 END $$;
-COMMENT ON FUNCTION outbox.revoke_producer(name) IS
+COMMENT ON FUNCTION outbox.revoke_producer IS
 'Take back what outbox.grant_producer() allowed. Errors: as there.';
 
 CREATE FUNCTION outbox.grant_operator(role name) RETURNS void
@@ -1402,7 +1402,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
 	PERFORM outbox._grant_part('operator', role);
 END $$;
-COMMENT ON FUNCTION outbox.grant_operator(name) IS
+COMMENT ON FUNCTION outbox.grant_operator IS
 'Allow a role, and the members of it, to look after deliveries: to read every view, payloads of dead letters included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, prune, drain, verify and health. Not to make or change handlers, which is to send messages anywhere, nor to erase, adopt or grant.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
@@ -1412,7 +1412,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
 	PERFORM outbox._revoke_part('operator', role);
 END $$;
-COMMENT ON FUNCTION outbox.revoke_operator(name) IS
+COMMENT ON FUNCTION outbox.revoke_operator IS
 'Take back what outbox.grant_operator() allowed, and with it what a monitor may see. Errors: as there.';
 
 CREATE FUNCTION outbox.grant_monitor(role name) RETURNS void
@@ -1420,7 +1420,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
 	PERFORM outbox._grant_part('monitor', role);
 END $$;
-COMMENT ON FUNCTION outbox.grant_monitor(name) IS
+COMMENT ON FUNCTION outbox.grant_monitor IS
 'Allow a role, and the members of it, to watch: to read outbox.backlog, outbox.handler_stats and outbox.dispatchers, and to execute outbox.health(). These show figures and names of handlers, no content. Members of pg_monitor can do so without it.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
@@ -1430,12 +1430,12 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
 	PERFORM outbox._revoke_part('monitor', role);
 END $$;
-COMMENT ON FUNCTION outbox.revoke_monitor(name) IS
+COMMENT ON FUNCTION outbox.revoke_monitor IS
 'Take back what outbox.grant_monitor() allowed, to an operator as well. Errors: as there.';
 
 CREATE FUNCTION outbox.accept(source text, message_id text, ttl interval DEFAULT '7 days') RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_accept';
-COMMENT ON FUNCTION outbox.accept(text, text, interval) IS
+COMMENT ON FUNCTION outbox.accept IS
 'For receivers with a database: has this message not been accepted before? Call it first thing in the transaction that does the work; if it returns false the work has been done already, so answer as if it had been done now.
 source: who sent it, such as the outbox-handler header. message_id: its idempotency key, such as the webhook-id header. Each has 1 to 1000 bytes.
 ttl: how long to remember; longer than the sender keeps retrying, up to 100 years.
@@ -1457,7 +1457,7 @@ BEGIN
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._prune_inbox(int) IS 'Internal: remove up to so many expired entries of outbox.inbox, those that nobody is accepting again; returns how many';
+COMMENT ON FUNCTION outbox._prune_inbox IS 'Internal: remove up to so many expired entries of outbox.inbox, those that nobody is accepting again; returns how many';
 
 -----------------------------------------------------------------------------
 -- Operators
@@ -1470,11 +1470,11 @@ COMMENT ON FUNCTION outbox._prune_inbox(int) IS 'Internal: remove up to so many 
 
 CREATE FUNCTION outbox._topic_taken(patterns text[], topic text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_topic_taken';
-COMMENT ON FUNCTION outbox._topic_taken(text[], text) IS 'Internal: does one of the topic patterns take this topic? Raises invalid_parameter_value for a bad pattern';
+COMMENT ON FUNCTION outbox._topic_taken IS 'Internal: does one of the topic patterns take this topic? Raises invalid_parameter_value for a bad pattern';
 
 CREATE FUNCTION outbox._retention(OUT delivered interval, OUT dead interval, OUT batch int)
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_retention';
-COMMENT ON FUNCTION outbox._retention() IS 'Internal: outbox.delivered_retention, outbox.dead_retention and outbox.prune_batch_size as they are set now';
+COMMENT ON FUNCTION outbox._retention IS 'Internal: outbox.delivered_retention, outbox.dead_retention and outbox.prune_batch_size as they are set now';
 
 -- The id of a handler that is still there.
 CREATE FUNCTION outbox._live_handler(handler text) RETURNS int
@@ -1494,7 +1494,7 @@ BEGIN
 	RAISE EXCEPTION 'handler "%" does not exist', coalesce(handler, 'NULL')
 		USING ERRCODE = 'undefined_object', HINT = 'The view outbox.handlers lists the handlers there are.';
 END $$;
-COMMENT ON FUNCTION outbox._live_handler(text) IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped';
+COMMENT ON FUNCTION outbox._live_handler IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped';
 
 -- A message by id, within a tenant if one is named; locked against prune()
 -- and other operators, so that one does not miss what another brings back.
@@ -1514,7 +1514,7 @@ BEGIN
 				HINT = 'outbox.prune() removes messages once all their deliveries are settled and past retention.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._lock_message(uuid, text) IS 'Internal: lock a message against prune() and other operators; raises no_data_found if there is none';
+COMMENT ON FUNCTION outbox._lock_message IS 'Internal: lock a message against prune() and other operators; raises no_data_found if there is none';
 
 -- The handler of one delivery, by name; any handler that has one of it.
 CREATE FUNCTION outbox._handler_of_message(id uuid, handler text) RETURNS int
@@ -1539,7 +1539,7 @@ BEGIN
 	END IF;
 	RETURN result;
 END $$;
-COMMENT ON FUNCTION outbox._handler_of_message(uuid, text) IS 'Internal: the handler of that name which the message was routed to; raises if there is none';
+COMMENT ON FUNCTION outbox._handler_of_message IS 'Internal: the handler of that name which the message was routed to; raises if there is none';
 
 -- Refuse what would select nothing or mean something else.
 CREATE FUNCTION outbox._check_filter(topic text, since timestamptz, until timestamptz, max_rows bigint) RETURNS void
@@ -1557,14 +1557,14 @@ BEGIN
 		PERFORM outbox._topic_taken(ARRAY[topic], 'x');
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_filter(text, timestamptz, timestamptz, bigint) IS 'Internal: raises invalid_parameter_value for an impossible filter';
+COMMENT ON FUNCTION outbox._check_filter IS 'Internal: raises invalid_parameter_value for an impossible filter';
 
 -- Is there a delivery or a receipt of this message for this handler?  Looks
 -- under the latest snapshot, whatever the transaction's, and in both tables
 -- under the same: whoever has locked the message can rely on a no.
 CREATE FUNCTION outbox._is_routed(message_id uuid, handler_id int) RETURNS boolean
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_is_routed';
-COMMENT ON FUNCTION outbox._is_routed(uuid, int) IS 'Internal: does a handler have a delivery or a receipt of this message, as of now?';
+COMMENT ON FUNCTION outbox._is_routed IS 'Internal: does a handler have a delivery or a receipt of this message, as of now?';
 
 -- Settled deliveries back to pending.  The one place that does it.
 -- Parameters are folded into each plan, and plans that would read a table whole
@@ -1630,7 +1630,7 @@ BEGIN
 	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM revived r OFFSET 0) AS rung;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._revive(int, uuid, uuid, text, text, text, smallint[], bigint, boolean) IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
+COMMENT ON FUNCTION outbox._revive IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
 
 -- A delivery to a handler that takes the topic and has not had the message:
 -- for dead letters nobody took, and for handlers younger than the message.
@@ -1688,7 +1688,7 @@ BEGIN
 	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM routed r OFFSET 0) AS rung;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._route_again(int, boolean, uuid, uuid, text, text, bigint, boolean) IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
+COMMENT ON FUNCTION outbox._route_again IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
 
 CREATE FUNCTION outbox.requeue(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -1727,7 +1727,7 @@ BEGIN
 	END IF;
 	RETURN 0;
 END $$;
-COMMENT ON FUNCTION outbox.requeue(uuid, text, text) IS
+COMMENT ON FUNCTION outbox.requeue IS
 'Bring the dead and cancelled deliveries of a message back: pending, due now, with a fresh attempt budget.
 id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
 A message that no handler took (outbox.unrouted = dead) goes to the handlers that take its topic now.
@@ -1766,7 +1766,7 @@ BEGIN
 	END IF;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox.requeue_where(text, text, text, text, timestamptz, timestamptz, boolean, bigint, boolean) IS
+COMMENT ON FUNCTION outbox.requeue_where IS
 'Bring many dead and cancelled deliveries back at once, as outbox.requeue() does for one message.
 Every argument narrows the choice and at least one of the first six is needed: handler (name), topic (a pattern, as handlers have), tenant, code (of the last outcome), since and until (time of staging; until is excluded).
 include_delivered: also deliver again what was delivered. max_rows: at most so many, oldest first. dry_run: change nothing, only count.
@@ -1798,7 +1798,7 @@ BEGIN
 	END IF;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox.replay(text, timestamptz, timestamptz, text, text, boolean, bigint, boolean) IS
+COMMENT ON FUNCTION outbox.replay IS
 'Deliver again to one handler what it was delivered: pending, due now, with a fresh attempt budget, under the same message id and the next attempt number.
 handler: name. since, until: time of staging; until is excluded and may be left out. topic: a pattern. tenant: only this tenant''s.
 backfill: also messages of the handler''s topics that it never had, staged before it was created or before it took the topic.
@@ -1819,7 +1819,7 @@ BEGIN
 		WHERE d.handler_id = k.handler_id AND d.key = k.key
 		ORDER BY d.message_id LIMIT 1) AS s;
 END $$;
-COMMENT ON FUNCTION outbox._ring_successors(int[], text[]) IS 'Internal: tell the dispatcher at commit about the first outstanding delivery of each of these keys';
+COMMENT ON FUNCTION outbox._ring_successors IS 'Internal: tell the dispatcher at commit about the first outstanding delivery of each of these keys';
 
 -- Outstanding deliveries to cancelled.
 CREATE FUNCTION outbox._cancel(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
@@ -1864,7 +1864,7 @@ BEGIN
 	PERFORM outbox._ring_successors(handlers, keys);
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel(int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel outstanding deliveries; returns how many';
+COMMENT ON FUNCTION outbox._cancel IS 'Internal: cancel outstanding deliveries; returns how many';
 
 -- Dead deliveries that hold up their key, to cancelled.
 CREATE FUNCTION outbox._cancel_blocking(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
@@ -1913,7 +1913,7 @@ BEGIN
 	PERFORM outbox._ring_successors(handlers, keys);
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_blocking(int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel dead deliveries that hold up their key; returns how many';
+COMMENT ON FUNCTION outbox._cancel_blocking IS 'Internal: cancel dead deliveries that hold up their key; returns how many';
 
 -- What stands in the way: first what is outstanding, then the dead that block.
 CREATE FUNCTION outbox._cancel_all(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
@@ -1928,7 +1928,7 @@ BEGIN
 	END IF;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_all(int, uuid, uuid, text, text, text, bigint, boolean) IS 'Internal: cancel outstanding deliveries and dead ones that hold up their key; returns how many';
+COMMENT ON FUNCTION outbox._cancel_all IS 'Internal: cancel outstanding deliveries and dead ones that hold up their key; returns how many';
 
 CREATE FUNCTION outbox.cancel(id uuid, reason text DEFAULT NULL, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -1941,7 +1941,7 @@ BEGIN
 	END IF;
 	RETURN outbox._cancel_all(only_handler, id, id, NULL, NULL, reason, NULL, false);
 END $$;
-COMMENT ON FUNCTION outbox.cancel(uuid, text, text, text) IS
+COMMENT ON FUNCTION outbox.cancel IS
 'Cancel the outstanding deliveries of a message, and dead ones that hold up their key (on_dead => block).
 id: the message. reason: kept as the deliveries'' error, with code cancelled. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
 A request that is out is not called back, but its answer no longer changes the delivery; a consumer that holds the lease gets false from complete() and its kin.
@@ -1967,7 +1967,7 @@ BEGIN
 	RETURN outbox._cancel_all(only_handler, outbox._id_floor(coalesce(since, '-infinity')), outbox._id_floor(coalesce(until, 'infinity')),
 		topic, tenant, reason, max_rows, coalesce(dry_run, false));
 END $$;
-COMMENT ON FUNCTION outbox.cancel_where(text, text, text, timestamptz, timestamptz, text, bigint, boolean) IS
+COMMENT ON FUNCTION outbox.cancel_where IS
 'Cancel many outstanding deliveries at once, as outbox.cancel() does for one message.
 Every argument narrows the choice and at least one of the first five is needed: handler (name), topic (a pattern), tenant, since and until (time of staging; until is excluded).
 reason: kept as the deliveries'' error. max_rows: at most so many, oldest first. dry_run: change nothing, only count.
@@ -2003,7 +2003,7 @@ BEGIN
 		FROM moved v OFFSET 0) AS rung;
 	RETURN reached::uuid;
 END $$;
-COMMENT ON FUNCTION outbox._bring_forward(uuid) IS 'Internal: make due what was staged while the clock was ahead; the last of them, NULL if there was none';
+COMMENT ON FUNCTION outbox._bring_forward IS 'Internal: make due what was staged while the clock was ahead; the last of them, NULL if there was none';
 
 CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -2036,7 +2036,7 @@ BEGIN
 		FROM hurried h OFFSET 0) AS rung;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox.retry_now(uuid, text, text) IS
+COMMENT ON FUNCTION outbox.retry_now IS
 'Make the retrying deliveries of a message due now instead of at the end of their backoff. The attempt counts as any other.
 id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
 Returns the number of deliveries hurried, 0 if none was waiting for its next attempt.
@@ -2088,7 +2088,7 @@ BEGIN
 		messages := messages + n;
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox.erase_tenant(text) IS
+COMMENT ON FUNCTION outbox.erase_tenant IS
 'Delete everything of one tenant: its messages with their deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
 Reads the whole message table, since messages are not indexed by tenant. All in the caller''s transaction.
 Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty.';
@@ -2171,7 +2171,7 @@ BEGIN
 		EXIT WHEN n < batch OR max_messages IS NOT NULL;
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox.prune(bigint) IS
+COMMENT ON FUNCTION outbox.prune IS
 'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
 Expired entries of outbox.inbox go as well.
 max_messages: stop after so many; they go oldest first, outbox.prune_batch_size a statement. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
@@ -2180,7 +2180,7 @@ Returns how many messages, deliveries and attempts were removed. Errors: invalid
 
 CREATE PROCEDURE outbox.drain(handler text DEFAULT NULL, timeout interval DEFAULT '1 minute')
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_drain';
-COMMENT ON PROCEDURE outbox.drain(text, interval) IS
+COMMENT ON PROCEDURE outbox.drain IS
 'Wait until nothing outstanding is due: for one handler (name), or for all of them if NULL. What is scheduled for later, waits for its next attempt or is leased is not waited for.
 Looks again and again, each time in a transaction of its own, and holds no snapshot, lock or row in between; so it cannot run inside a transaction block.
 timeout: raises object_not_in_prerequisite_state if something is still due after that time.
@@ -2203,13 +2203,13 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 	JOIN pg_database d ON d.datname = current_database()
 	LEFT JOIN outbox.installation i ON true
 $$;
-COMMENT ON FUNCTION outbox._why_copy() IS 'Internal: why this database counts as a copy, whose deliveries are held until outbox.adopt(); NULL if it is none. It is unless the one row of outbox.installation names this database, knows of the restore that it comes from, was at this site, and every handler is at home there';
+COMMENT ON FUNCTION outbox._why_copy IS 'Internal: why this database counts as a copy, whose deliveries are held until outbox.adopt(); NULL if it is none. It is unless the one row of outbox.installation names this database, knows of the restore that it comes from, was at this site, and every handler is at home there';
 
 CREATE FUNCTION outbox._is_copy() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	SELECT outbox._why_copy() IS NOT NULL
 $$;
-COMMENT ON FUNCTION outbox._is_copy() IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()?';
+COMMENT ON FUNCTION outbox._is_copy IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()?';
 
 -- A restore is noted where it happened, so that standbys hear of it; a name
 -- of the site, where nothing is held, when there is one for the first time.
@@ -2219,7 +2219,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 		WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
 			OR i.site = '' AND p.site <> '' AND NOT outbox._is_copy())
 $$;
-COMMENT ON FUNCTION outbox._place_is_news() IS 'Internal: is there something for outbox._note_place() to write down?';
+COMMENT ON FUNCTION outbox._place_is_news IS 'Internal: is there something for outbox._note_place() to write down?';
 
 CREATE FUNCTION outbox._note_place() RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -2228,7 +2228,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 	UPDATE outbox.installation i SET restored_as = p.restored_as, restored = true
 	FROM outbox._place() p WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
 $$;
-COMMENT ON FUNCTION outbox._note_place() IS 'Internal: have outbox.installation know of the restore that this data directory comes from, and of its site';
+COMMENT ON FUNCTION outbox._note_place IS 'Internal: have outbox.installation know of the restore that this data directory comes from, and of its site';
 
 CREATE FUNCTION outbox.adopt() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -2266,7 +2266,7 @@ BEGIN
 	PERFORM outbox._ring_launcher();
 	RETURN was_copy;
 END $$;
-COMMENT ON FUNCTION outbox.adopt() IS
+COMMENT ON FUNCTION outbox.adopt IS
 'Let this database send. A copy holds its deliveries, because the original may be sending them: a restored dump, a template copy, a logical subscriber, a restored physical backup, a server at another outbox.site. Call this once it is certain that the original will not, or that sending twice is right.
 What is outstanding is delivered from the commit on; cancel what should not be before. No other operation needs it: crash recovery, failover, rename and moving a tablespace keep the identity.
 Returns true if the database was held, false if it could send already. Only the owner of the extension and superusers may call it.';
@@ -2281,7 +2281,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	RETURN SQLERRM;
 END $$;
-COMMENT ON FUNCTION outbox._handler_fault(outbox.handler) IS 'Internal: what outbox._check_handler() would raise, NULL for nothing';
+COMMENT ON FUNCTION outbox._handler_fault IS 'Internal: what outbox._check_handler() would raise, NULL for nothing';
 
 CREATE FUNCTION outbox.verify() RETURNS TABLE (finding text, severity text, rows_found bigint, message_id uuid, handler text, hint text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2421,7 +2421,7 @@ BEGIN
 	FROM outbox._why_copy() w (why) WHERE w.why IS NOT NULL
 	ORDER BY 2, 1;
 END $$;
-COMMENT ON FUNCTION outbox.verify() IS
+COMMENT ON FUNCTION outbox.verify IS
 'Look for rows and objects that contradict each other, as they can be after changes made by hand or a partial restore. Reads the tables whole.
 Returns one row for each kind of finding, none if all is well: what it is, severity (error, warning, info), how many rows, one of them (the oldest message and its handler), and what to do.';
 
@@ -2488,7 +2488,7 @@ BEGIN
 	reasons := critical || warn;
 	status := CASE WHEN cardinality(critical) > 0 THEN 'critical' WHEN cardinality(warn) > 0 THEN 'warn' ELSE 'ok' END;
 END $$;
-COMMENT ON FUNCTION outbox.health(interval, interval) IS
+COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
 Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
@@ -2694,7 +2694,7 @@ COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) a
 CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz)
 RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_dispatchers';
-COMMENT ON FUNCTION outbox._dispatchers() IS 'Internal: what outbox.dispatchers shows';
+COMMENT ON FUNCTION outbox._dispatchers IS 'Internal: what outbox.dispatchers shows';
 
 CREATE VIEW outbox.dispatchers AS SELECT * FROM outbox._dispatchers();
 COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when';
