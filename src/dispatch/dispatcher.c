@@ -44,7 +44,6 @@
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
-#include "guc.h"
 #include "shared/doorbell.h"
 #include "worker/installation.h"
 #include "worker/interrupt.h"

@@ -147,8 +147,9 @@ outbox_message_id_make(uint64 timestamp, pg_uuid_t *id)
 	compose_id(timestamp, &random_pool[random_left * 8], id);
 }
 
-void
-outbox_message_id_floor(TimestampTz at, pg_uuid_t *id)
+/* The smallest id a message staged at that time could have; infinities are clamped. */
+static void
+id_floor(TimestampTz at, pg_uuid_t *id)
 {
 	compose_id(timestamp_of_clock(at), NULL, id);
 }
@@ -302,6 +303,6 @@ outbox_sql_id_floor(PG_FUNCTION_ARGS)
 {
 	pg_uuid_t  *id = palloc(UUID_LEN);
 
-	outbox_message_id_floor(PG_GETARG_TIMESTAMPTZ(0), id);
+	id_floor(PG_GETARG_TIMESTAMPTZ(0), id);
 	PG_RETURN_UUID_P(id);
 }

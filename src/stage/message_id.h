@@ -11,7 +11,7 @@
  * Without shared memory they increase within each backend only.
  *
  * The id of a message staged at time t sorts at or after
- * outbox_message_id_floor(t), so "id >= floor(since)" misses nothing.  There
+ * outbox._id_floor(t), so "id >= floor(since)" misses nothing.  There
  * is no such bound from above while the clock is behind the ids.
  *
  * Process: any backend; the lead may be asked by any process.
@@ -35,9 +35,6 @@ extern uint64 outbox_message_ids_reserve(TimestampTz now, int n);
 
 /* Make an id of a reserved timestamp.  Raises only if there is no randomness to be had. */
 extern void outbox_message_id_make(uint64 timestamp, pg_uuid_t *id);
-
-/* The smallest id a message staged at that time could have; infinities are clamped. */
-extern void outbox_message_id_floor(TimestampTz at, pg_uuid_t *id);
 
 /*
  * By how many milliseconds the last id is ahead of the clock: zero or less

@@ -12,7 +12,9 @@
 #include "worker/backoff.h"
 
 const OutboxPauses outbox_work_pauses = {100 * 1000, 10 * USECS_PER_SEC};
-const OutboxPauses outbox_restart_pauses = {500 * 1000, 60 * USECS_PER_SEC};
+
+/* For processes: the first one is short, since most failures are somebody's kill. */
+static const OutboxPauses restart_pauses = {500 * 1000, 60 * USECS_PER_SEC};
 
 /* A process that ran for so long is not one that keeps failing. */
 #define HEALTHY_US (60 * USECS_PER_SEC)
@@ -43,7 +45,7 @@ outbox_backoff_process_ended(OutboxBackoff *backoff, bool failed, TimestampTz st
 {
 	if (!failed || now - started > HEALTHY_US)
 		outbox_backoff_succeed(backoff);
-	outbox_backoff_fail(backoff, &outbox_restart_pauses, now);
+	outbox_backoff_fail(backoff, &restart_pauses, now);
 }
 
 bool

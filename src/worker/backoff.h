@@ -31,9 +31,6 @@ typedef struct OutboxPauses
 /* For work in the database, which an operator may be about to make possible again. */
 extern const OutboxPauses outbox_work_pauses;
 
-/* For processes: the first one is short, since most failures are somebody's kill. */
-extern const OutboxPauses outbox_restart_pauses;
-
 typedef struct OutboxBackoff
 {
 	int			failures;		/* in a row */
