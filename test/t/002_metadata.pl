@@ -76,6 +76,10 @@ foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md', 'README.md', map { s
 	@functions = grep { !/^(?:sql|control|restored)$/ && slurp('src/guc.c') !~ /"outbox\.\Q$_\E"/ } @functions;
 	is("@functions", '', "$page: and what of SQL it names");
 }
+foreach my $bench (map { s{.*/(.*)\.pl$}{$1}r } glob "$root/test/bench/*.pl")
+{
+	like($readme, qr/^\| `\Q$bench\E` \|/m, "README.md says what the benchmark $bench measures");
+}
 my %section = map { $_ => 1 } slurp('doc/architecture.md') =~ /^## (.*)$/mg;
 foreach my $file ('sql/install/outbox.sql', 'src/rooms.txt', map { s{^\Q$root\E/}{}r } glob "$root/src/*.[ch] $root/src/*/*.[ch] $root/src/*/*/*.[ch]")
 {

@@ -99,6 +99,9 @@ is("@nameless", '', 'every file begins with its name and what it is for');
 is("@silent", '', 'every header says which process runs it') or diag('In its first comment: "Process: the dispatcher." or "Processes: ...".');
 
 # Numbers of server tests: CONTRIBUTING.md has the subjects.
+my @subjects;
+my $contributing = slurp('CONTRIBUTING.md');
+push @subjects, [ $1, $2 ] while $contributing =~ /^\| (\d{3}) to (\d{3}) \|/mg;
 my (%number, @twice);
 foreach my $file (map { s{.*/}{}r } sort glob "$root/test/t/*.pl")
 {
@@ -106,6 +109,7 @@ foreach my $file (map { s{.*/}{}r } sort glob "$root/test/t/*.pl")
 	ok(defined $number, "$file has a number") or next;
 	push @twice, "$number: $number{$number}, $file" if $number{$number};
 	$number{$number} = $file;
+	ok((grep { $_->[0] <= $number && $number <= $_->[1] } @subjects), "$number is of a subject that CONTRIBUTING.md has");
 }
 is(join("\n", @twice), '', 'no two files of test/t have the same number') or diag('CONTRIBUTING.md says which hundred is for what.');
 
