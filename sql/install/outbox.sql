@@ -977,25 +977,24 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox._alter_handler IS 'Internal: body of outbox.alter_handler()';
 
--- Deliveries that the caller has locked, to cancelled.  The one statement that
--- settles in SQL.
-CREATE FUNCTION outbox._cancel_rows(ids uuid[], handlers int[], code text, reason text) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+-- Deliveries that the caller has locked, by where they are, to cancelled.  The
+-- one statement that settles in SQL.  Not by their keys: a table of what is
+-- outstanding is often empty when it is vacuumed, and the planner, which then
+-- takes it for empty, would read all of it for each of them.
+CREATE FUNCTION outbox._cancel_rows(places tid[], code text, reason text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	n bigint;
 BEGIN
 	WITH gone AS (
-		DELETE FROM outbox.delivery d
-		USING unnest(ids, handlers) AS c (message_id, handler_id)
-		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id
+		DELETE FROM outbox.delivery d WHERE d.ctid = ANY (places)
 		RETURNING d.message_id, d.handler_id, d.attempts, d.budget_from)
 	INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, code, error)
 	SELECT g.message_id, clock_timestamp(), g.handler_id, g.attempts, g.budget_from, 5, _cancel_rows.code, reason FROM gone g;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_rows IS 'Internal: cancel these deliveries, which the caller has locked, with that code; returns how many';
+COMMENT ON FUNCTION outbox._cancel_rows IS 'Internal: cancel the deliveries at these places, which the caller has locked, with that code; returns how many';
 
 -- Settle what is outstanding for a dropped handler, a batch at a time, each
 -- reading on where the one before ended.  A row that somebody holds is left,
@@ -1009,12 +1008,13 @@ DECLARE
 	reached uuid := '00000000-0000-0000-0000-000000000000';
 	ids uuid[];
 	due timestamptz[];
+	places tid[];
 	total bigint := 0;
 BEGIN
 	WHILE max_rows IS NULL OR total < max_rows LOOP
-		SELECT array_agg(f.message_id), array_agg(f.due_at) INTO ids, due
+		SELECT array_agg(f.message_id), array_agg(f.due_at), array_agg(f.place) INTO ids, due, places
 		FROM (
-			SELECT d.due_at, d.message_id FROM outbox.delivery d
+			SELECT d.due_at, d.message_id, d.ctid AS place FROM outbox.delivery d
 			WHERE d.handler_id = dropped AND (d.due_at, d.message_id) > (reached_due, reached)
 				AND EXISTS (SELECT FROM outbox.handler h WHERE h.id = dropped AND h.dropped_at IS NOT NULL)
 			ORDER BY d.due_at, d.message_id LIMIT least(10000, max_rows - total)
@@ -1022,7 +1022,7 @@ BEGIN
 		EXIT WHEN ids IS NULL;
 		reached := ids[cardinality(ids)];
 		reached_due := due[cardinality(due)];
-		total := total + outbox._cancel_rows(ids, array_fill(dropped, ARRAY[cardinality(ids)]), 'handler_dropped', NULL);
+		total := total + outbox._cancel_rows(places, 'handler_dropped', NULL);
 	END LOOP;
 	RETURN total;
 END $$;
@@ -1576,8 +1576,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 DECLARE
 	-- One time for all of them: then they are read in the order of their ids.
 	at timestamptz := clock_timestamp();
-	ids uuid[];
-	handlers int[];
+	places tid[];
 	n bigint;
 BEGIN
 	IF dry_run THEN
@@ -1596,9 +1595,9 @@ BEGIN
 		RETURN n;
 	END IF;
 
-	SELECT array_agg(c.message_id), array_agg(c.handler_id) INTO ids, handlers
+	SELECT array_agg(c.place) INTO places
 	FROM (
-		SELECT r.message_id, r.handler_id
+		SELECT r.ctid AS place
 		FROM outbox.receipt r
 		JOIN outbox.handler h ON h.id = r.handler_id
 		JOIN outbox.message m ON m.id = r.message_id
@@ -1613,17 +1612,17 @@ BEGIN
 		FOR NO KEY UPDATE OF m FOR UPDATE OF r) AS c;
 
 	WITH gone AS (
-		DELETE FROM outbox.receipt r
-		USING unnest(ids, handlers) AS c (message_id, handler_id)
-		WHERE r.message_id = c.message_id AND r.handler_id = c.handler_id
+		-- By where they are, as _cancel_rows() does; what else is needed by scalar subqueries, each by its key.
+		DELETE FROM outbox.receipt r WHERE r.ctid = ANY (places)
 		RETURNING r.message_id, r.handler_id, r.attempts
 	), revived AS (
 		INSERT INTO outbox.delivery (message_id, handler_id, due_at, attempts, budget_from, min_version, key)
 		SELECT g.message_id, g.handler_id, at, g.attempts, g.attempts,
-			CASE WHEN h.url IS NULL THEN m.min_version END, CASE WHEN h.ordered THEN m.key END
+			CASE WHEN (SELECT h.url IS NULL FROM outbox.handler h WHERE h.id = g.handler_id)
+				THEN (SELECT m.min_version FROM outbox.message m WHERE m.id = g.message_id) END,
+			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = g.handler_id)
+				THEN (SELECT m.key FROM outbox.message m WHERE m.id = g.message_id) END
 		FROM gone g
-		JOIN outbox.handler h ON h.id = g.handler_id
-		JOIN outbox.message m ON m.id = g.message_id
 		RETURNING handler_id, due_at, message_id
 	)
 	SELECT count(*) INTO n
@@ -1670,19 +1669,22 @@ BEGIN
 	PERFORM FROM outbox.message m WHERE m.id = ANY (ids) ORDER BY m.id FOR NO KEY UPDATE;
 	WITH routed AS (
 		INSERT INTO outbox.delivery (message_id, handler_id, due_at, min_version, key)
-		SELECT c.message_id, c.handler_id, clock_timestamp(), CASE WHEN h.url IS NULL THEN m.min_version END, CASE WHEN h.ordered THEN m.key END
+		SELECT c.message_id, c.handler_id, clock_timestamp(),
+			CASE WHEN (SELECT h.url IS NULL FROM outbox.handler h WHERE h.id = c.handler_id)
+				THEN (SELECT m.min_version FROM outbox.message m WHERE m.id = c.message_id) END,
+			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = c.handler_id)
+				THEN (SELECT m.key FROM outbox.message m WHERE m.id = c.message_id) END
 		FROM unnest(ids, handlers) AS c (message_id, handler_id)
-		JOIN outbox.handler h ON h.id = c.handler_id
-		JOIN outbox.message m ON m.id = c.message_id
-		WHERE NOT outbox._is_routed(c.message_id, c.handler_id)
+		WHERE (SELECT true FROM outbox.message m WHERE m.id = c.message_id) AND NOT outbox._is_routed(c.message_id, c.handler_id)
 		ON CONFLICT DO NOTHING
 		RETURNING handler_id, due_at, message_id
 	), answered AS (
 		-- The dead letter nobody took has been taken.
 		UPDATE outbox.receipt r
 		SET state = 5, code = 'rerouted', error = NULL, settled_at = clock_timestamp()
-		FROM (SELECT DISTINCT r.message_id FROM routed r) AS c
-		WHERE r.message_id = c.message_id AND r.handler_id = 0 AND r.state = 4
+		WHERE r.ctid = ANY (ARRAY(
+			SELECT (SELECT u.ctid FROM outbox.receipt u WHERE u.message_id = c.message_id AND u.handler_id = 0 AND u.state = 4)
+			FROM (SELECT DISTINCT v.message_id FROM routed v) AS c))
 	)
 	SELECT count(*) INTO n
 	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM routed r OFFSET 0) AS rung;
@@ -1831,6 +1833,7 @@ DECLARE
 	handlers int[];
 	due timestamptz[];
 	keys text[];
+	places tid[];
 	n bigint;
 BEGIN
 	IF dry_run THEN
@@ -1846,9 +1849,10 @@ BEGIN
 		RETURN n;
 	END IF;
 
-	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.key) INTO ids, handlers, due, keys
+	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.key), array_agg(c.place)
+	INTO ids, handlers, due, keys, places
 	FROM (
-		SELECT d.message_id, d.handler_id, d.due_at, d.key
+		SELECT d.message_id, d.handler_id, d.due_at, d.key, d.ctid AS place
 		FROM outbox.delivery d
 		JOIN outbox.message m ON m.id = d.message_id
 		WHERE d.message_id >= lowest AND d.message_id <= highest
@@ -1858,7 +1862,7 @@ BEGIN
 		ORDER BY d.message_id, d.handler_id
 		LIMIT max_rows
 		FOR UPDATE OF d) AS c;
-	n := outbox._cancel_rows(ids, handlers, 'cancelled', reason);
+	n := outbox._cancel_rows(places, 'cancelled', reason);
 	PERFORM outbox._ring(c.handler_id, 1, c.due_at, c.message_id)
 	FROM unnest(ids, handlers, due) AS c (message_id, handler_id, due_at);
 	PERFORM outbox._ring_successors(handlers, keys);
@@ -1875,6 +1879,7 @@ DECLARE
 	ids uuid[];
 	handlers int[];
 	keys text[];
+	places tid[];
 	n bigint;
 BEGIN
 	IF dry_run THEN
@@ -1891,9 +1896,9 @@ BEGIN
 		RETURN n;
 	END IF;
 
-	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.key) INTO ids, handlers, keys
+	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.key), array_agg(c.place) INTO ids, handlers, keys, places
 	FROM (
-		SELECT r.message_id, r.handler_id, r.key
+		SELECT r.message_id, r.handler_id, r.key, r.ctid AS place
 		FROM outbox.handler h
 		JOIN outbox.receipt r ON r.handler_id = h.id AND r.key IS NOT NULL
 		JOIN outbox.message m ON m.id = r.message_id
@@ -1906,8 +1911,7 @@ BEGIN
 		FOR UPDATE OF r) AS c;
 	UPDATE outbox.receipt r
 	SET state = 5, key = NULL, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
-	FROM unnest(ids, handlers) AS c (message_id, handler_id)
-	WHERE r.message_id = c.message_id AND r.handler_id = c.handler_id;
+	WHERE r.ctid = ANY (places);
 	GET DIAGNOSTICS n = ROW_COUNT;
 	PERFORM outbox._ring(c.handler_id, 1, 'infinity', c.message_id) FROM unnest(ids, handlers) AS c (message_id, handler_id);
 	PERFORM outbox._ring_successors(handlers, keys);
@@ -1983,7 +1987,7 @@ DECLARE
 	reached text;
 BEGIN
 	WITH ahead AS MATERIALIZED (
-		SELECT d.message_id, d.handler_id, d.due_at
+		SELECT d.ctid AS place, d.due_at
 		FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id
 		WHERE m.id >= greatest(after, outbox._id_floor(clock)) AND m.staged_at > clock
 			AND d.state = 0 AND d.due_at = m.staged_at
@@ -1994,7 +1998,7 @@ BEGIN
 		UPDATE outbox.delivery d
 		SET due_at = clock
 		FROM ahead a
-		WHERE d.message_id = a.message_id AND d.handler_id = a.handler_id AND d.state = 0
+		WHERE d.ctid = a.place
 		RETURNING d.handler_id, a.due_at AS due_before, d.due_at, d.message_id
 	)
 	SELECT max(rung.message_id::text) INTO reached
@@ -2009,6 +2013,9 @@ CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
+	handlers int[];
+	due timestamptz[];
+	places tid[];
 	n bigint;
 BEGIN
 	PERFORM outbox._lock_message(id, tenant);
@@ -2016,24 +2023,21 @@ BEGIN
 		only_handler := outbox._handler_of_message(id, handler);
 	END IF;
 
-	WITH chosen AS MATERIALIZED (
-		SELECT d.message_id, d.handler_id, d.due_at
+	SELECT array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.place) INTO handlers, due, places
+	FROM (
+		SELECT d.handler_id, d.due_at, d.ctid AS place
 		FROM outbox.delivery d
 		WHERE d.message_id = retry_now.id AND d.state = 1 AND d.due_at > clock_timestamp()
 			AND (only_handler IS NULL OR d.handler_id = only_handler)
 		ORDER BY d.message_id, d.handler_id
-		FOR UPDATE
-	), hurried AS (
-		UPDATE outbox.delivery d
-		SET due_at = clock_timestamp()
-		FROM chosen c
-		WHERE d.message_id = c.message_id AND d.handler_id = c.handler_id AND d.state = 1
-		RETURNING d.handler_id, c.due_at AS due_before, d.due_at, d.message_id
+		FOR UPDATE) AS c;
+	PERFORM outbox._ring(c.handler_id, 1, c.due_at, retry_now.id) FROM unnest(handlers, due) AS c (handler_id, due_at);
+	WITH hurried AS (
+		UPDATE outbox.delivery d SET due_at = clock_timestamp() WHERE d.ctid = ANY (places)
+		RETURNING d.handler_id, d.due_at, d.message_id
 	)
 	SELECT count(*) INTO n
-	FROM (
-		SELECT outbox._ring(h.handler_id, 1, h.due_before, h.message_id), outbox._ring(h.handler_id, 0, h.due_at, h.message_id)
-		FROM hurried h OFFSET 0) AS rung;
+	FROM (SELECT outbox._ring(h.handler_id, 0, h.due_at, h.message_id) FROM hurried h OFFSET 0) AS rung;
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.retry_now IS
