@@ -172,6 +172,15 @@ kept_plan(OutboxPlan *plan)
 	return plan->plan;
 }
 
+void
+outbox_bind_text(Datum *values, char *nulls, int i, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		nulls[i] = 'n';
+	else
+		values[i] = CStringGetTextDatum(value);
+}
+
 uint64
 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 			   bool read_only, long count, int expected)

@@ -69,6 +69,9 @@ extern void outbox_act_as_worker(void);
 extern uint64 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 							 bool read_only, long count, int expected);
 
+/* A text parameter of a statement; NULL and the empty string are NULL. */
+extern void outbox_bind_text(Datum *values, char *nulls, int i, const char *value);
+
 /* The same for values that the server's log must not show, whatever auto_explain is told. */
 extern uint64 outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
 									bool read_only, long count, int expected);

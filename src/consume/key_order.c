@@ -103,21 +103,13 @@ begin_scans(OutboxKeyOrder *order)
 	order->leased_scan = outbox_index_beginscan(order->table->rel, order->leased, GetActiveSnapshot(), 3);
 }
 
-static void
-init_key(ScanKey scankey, const OutboxKeyOrder *order, Relation index, const text *key)
-{
-	ScanKeyInit(&scankey[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(order->handler->id));
-	ScanKeyEntryInitialize(&scankey[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
-						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(key));
-}
-
 /* The leased row of the key, with an id from floor on. */
 static bool
 find_leased(OutboxKeyOrder *order, const text *key, const pg_uuid_t *floor)
 {
 	ScanKeyData keys[3];
 
-	init_key(keys, order, order->leased, key);
+	outbox_init_key_scan(keys, order->leased, order->handler->id, key);
 	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(floor));
 	index_rescan(order->leased_scan, keys, 3, NULL, 0);
 	return index_getnext_slot(order->leased_scan, ForwardScanDirection, order->slot);
@@ -139,7 +131,7 @@ find_smallest(OutboxKeyOrder *order, const text *key, const pg_uuid_t *floor)
 	int			entries = 0;
 	bool		found = false;
 
-	init_key(keys, order, order->keyed, key);
+	outbox_init_key_scan(keys, order->keyed, order->handler->id, key);
 	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(floor));
 	index_rescan(order->keyed_scan, keys, 3, NULL, 0);
 	while (!found && index_getnext_tid(order->keyed_scan, ForwardScanDirection) != NULL)

@@ -179,18 +179,11 @@ sweep_handler(Tending *t)
 	return more;
 }
 
-static bool
-lock_tables(void)
-{
-	static const char *const read[] = {"handler", "handler_status", "installation", "consumer"};
-
-	for (int i = 0; i < lengthof(read); i++)
-	{
-		if (!outbox_lock_if_free(read[i], AccessShareLock))
-			return false;
-	}
-	return outbox_deliveries_lock_tables() && outbox_lock_if_free("attempt", RowExclusiveLock);
-}
+/* What a slice touches. */
+static const OutboxTableLock slice_locks[] = {
+	{"handler", AccessShareLock}, {"handler_status", AccessShareLock}, {"installation", AccessShareLock}, {"consumer", AccessShareLock},
+	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}
+};
 
 void
 outbox_pull_sweep_slice(TimestampTz now)
@@ -199,7 +192,7 @@ outbox_pull_sweep_slice(TimestampTz now)
 
 	if (current >= nhandlers)
 		return;
-	if (!lock_tables())
+	if (!outbox_lock_all_if_free(slice_locks, lengthof(slice_locks)))
 	{
 		next_slice = now + LOCKED_RETRY_US;
 		return;

@@ -17,7 +17,6 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -28,6 +27,7 @@
 #include "dispatch/hand_over.h"
 #include "dispatch/schedule.h"
 #include "shared/on_settle_slot.h"
+#include "table/delivery.h"
 #include "table/relation.h"
 #include "worker/backoff.h"
 #include "worker/worker.h"
@@ -79,15 +79,6 @@ static OutboxPlan insert_plan = {
 	INT2OID, TEXTOID, TEXTOID, TEXTOID},
 };
 
-static void
-set_text(Datum *values, char *nulls, int n, const char *value)
-{
-	if (value == NULL || value[0] == '\0')
-		nulls[n] = 'n';
-	else
-		values[n] = CStringGetTextDatum(value);
-}
-
 void
 outbox_on_settle_hand_over(const OutboxDelivery *delivery)
 {
@@ -98,7 +89,7 @@ outbox_on_settle_hand_over(const OutboxDelivery *delivery)
 
 	values[0] = UUIDPGetDatum(&delivery->id);
 	values[1] = Int32GetDatum(delivery->handler_id);
-	values[2] = Int32GetDatum(delivery->attempts + 1);
+	values[2] = Int32GetDatum(outbox_next_attempt(delivery->attempts));
 	values[3] = TimestampTzGetDatum(delivery->finished_at);
 	values[4] = Int64GetDatum(delivery->duration_us);
 	values[5] = TimestampTzGetDatum(retrying ? delivery->next_due_at : delivery->due_at);
@@ -107,9 +98,9 @@ outbox_on_settle_hand_over(const OutboxDelivery *delivery)
 	values[8] = Int16GetDatum(delivery->http_status);
 	if (delivery->http_status == 0)
 		nulls[8] = 'n';
-	set_text(values, nulls, 9, verdict->code);
-	set_text(values, nulls, 10, delivery->error);
-	set_text(values, nulls, 11, delivery->response);
+	outbox_bind_text(values, nulls, 9, verdict->code);
+	outbox_bind_text(values, nulls, 10, delivery->error);
+	outbox_bind_text(values, nulls, 11, delivery->response);
 	outbox_execute(&insert_plan, values, nulls, false, 0, SPI_OK_INSERT);
 }
 

@@ -31,6 +31,7 @@
 #include "dispatch/order.h"
 #include "table/columns.h"
 #include "table/dead_key.h"
+#include "table/outstanding.h"
 #include "table/relation.h"
 
 /* Read ahead, a scan steps over so many entries of settled rows behind the last one it has met. */
@@ -103,15 +104,6 @@ slot_due_at(void)
 	return DatumGetTimestampTz(slot_getattr(key_scan.slot, Anum_delivery_due_at, &isnull));
 }
 
-/* The conditions handler_id = $1 AND key = $2. */
-static void
-init_key(ScanKey scankey, Relation index, int32 handler_id)
-{
-	ScanKeyInit(&scankey[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
-	ScanKeyEntryInitialize(&scankey[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
-						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(key_scan.key));
-}
-
 /* Start walking the key's rows that are or were outstanding.  False if that is not from its floor on. */
 static bool
 start_walk(int32 handler_id, OutboxOrderKey *key)
@@ -122,7 +114,7 @@ start_walk(int32 handler_id, OutboxOrderKey *key)
 	if (key_scan.key)
 		pfree(key_scan.key);
 	key_scan.key = cstring_to_text(outbox_order_key_text(key));
-	init_key(keys, key_scan.keyed, handler_id);
+	outbox_init_key_scan(keys, key_scan.keyed, handler_id, key_scan.key);
 	ScanKeyInit(&keys[2], 3, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&key_scan.start));
 	index_rescan(key_scan.keyed_scan, keys, 3, NULL, 0);
 	return from_floor;

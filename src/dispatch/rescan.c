@@ -24,7 +24,6 @@
 #include "dispatch/reading.h"
 #include "dispatch/rescan.h"
 #include "guc.h"
-#include "table/delivery.h"
 #include "table/relation.h"
 
 /* When a table lock is in the way. */
@@ -78,6 +77,10 @@ static OutboxPlan cancel_plan = {
 	.argtypes = {INT4OID},
 };
 
+static const OutboxTableLock cancel_locks[] = {
+	{"handler", AccessShareLock}, {"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}
+};
+
 static void
 cancel_orphans(int32 handler_id)
 {
@@ -117,7 +120,7 @@ scan_handlers(TimestampTz now)
 
 	incomplete = outbox_ahead_look();
 	if (unknown != NIL &&
-		(!outbox_lock_if_free("handler", AccessShareLock) || !outbox_deliveries_lock_tables()))
+		!outbox_lock_all_if_free(cancel_locks, lengthof(cancel_locks)))
 	{
 		not_before = now + LOCKED_RETRY_US;
 		return;

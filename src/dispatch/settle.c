@@ -232,12 +232,15 @@ retry_locked(TimestampTz now)
 		wait_again(dlist_pop_head_node(&due));
 }
 
-/* Everything is locked at once, so that writing cannot wait later. */
+/* What settling touches: locked at once, so that writing cannot wait later. */
+static const OutboxTableLock settle_locks[] = {
+	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}, {"on_settle_queue", RowExclusiveLock}
+};
+
 static bool
 open_table(void)
 {
-	if (!outbox_deliveries_lock_tables() || !outbox_lock_if_free("attempt", RowExclusiveLock) ||
-		!outbox_lock_if_free("on_settle_queue", RowExclusiveLock))
+	if (!outbox_lock_all_if_free(settle_locks, lengthof(settle_locks)))
 		return false;
 	outbox_deliveries_open(&table, true);
 	return true;

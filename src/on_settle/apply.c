@@ -138,39 +138,16 @@ unpin_plans(int nestlevel)
 	AtEOXact_GUC(false, nestlevel);
 }
 
-typedef struct TableLock
-{
-	const char *name;
-	LOCKMODE	mode;
-} TableLock;
-
 /* What settling one touches. */
-static const TableLock settle_locks[] = {
+static const OutboxTableLock settle_locks[] = {
 	{"on_settle_queue", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock},
 	{"handler", AccessShareLock}, {"message", AccessShareLock}
 };
 
 /* What reading touches. */
-static const TableLock read_locks[] = {
+static const OutboxTableLock read_locks[] = {
 	{"on_settle_queue", AccessShareLock}, {"handler", AccessShareLock}
 };
-
-/*
- * Lock what the transaction will touch, or nothing: who locks one table and
- * waits for another is in the way of DROP EXTENSION and its like.  False if
- * somebody holds one of them, or they are gone.
- */
-static bool
-lock_tables(const TableLock *tables, int n)
-{
-	for (int i = 0; i < n; i++)
-	{
-		if (!OidIsValid(outbox_relation_oid(tables[i].name, true)) ||
-			!outbox_lock_if_free(tables[i].name, tables[i].mode))
-			return false;
-	}
-	return true;
-}
 
 static Datum
 get(const HandOver *h, LoadColumn column, bool *isnull)
@@ -486,7 +463,7 @@ settle_in_transaction(HandOver *h, const char *give_up)
 	const char *failure = give_up;
 	OutboxOnSettleResult otherwise;
 
-	if (!lock_tables(settle_locks, lengthof(settle_locks)))
+	if (!outbox_lock_all_if_free(settle_locks, lengthof(settle_locks)))
 		return OUTBOX_ON_SETTLE_ROW_LOCKED;
 	if (!load(h, &otherwise))
 		return otherwise;
@@ -586,7 +563,7 @@ outbox_on_settle_read(int64 *after, void (*found) (int32 handler_id, int64 queue
 	/* Without the table, the extension is being dropped, and this worker ends with its dispatcher. */
 	if (OidIsValid(outbox_relation_oid("on_settle_queue", true)))
 	{
-		locked = !lock_tables(read_locks, lengthof(read_locks));
+		locked = !outbox_lock_all_if_free(read_locks, lengthof(read_locks));
 		if (!locked)
 			read_in_transaction(after, found, more);
 	}

@@ -9,7 +9,6 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -46,15 +45,6 @@ outbox_should_log(OutboxState outcome)
 	}
 }
 
-static void
-set_text(Datum *values, char *nulls, int i, const char *value)
-{
-	if (value == NULL || value[0] == '\0')
-		nulls[i] = 'n';
-	else
-		values[i] = CStringGetTextDatum(value);
-}
-
 void
 outbox_log_attempt(const OutboxAttempt *attempt)
 {
@@ -72,8 +62,8 @@ outbox_log_attempt(const OutboxAttempt *attempt)
 	values[6] = Int16GetDatum(attempt->http_status);
 	if (attempt->http_status == 0)
 		nulls[6] = 'n';
-	set_text(values, nulls, 7, attempt->code);
-	set_text(values, nulls, 8, attempt->error);
+	outbox_bind_text(values, nulls, 7, attempt->code);
+	outbox_bind_text(values, nulls, 8, attempt->error);
 	outbox_execute(&log_plan, values, nulls, false, 0, SPI_OK_INSERT);
 	if (attempt->attempt > OUTBOX_LOGGED_FIRST + OUTBOX_LOGGED_LAST)
 	{

@@ -8,16 +8,15 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/skey.h"
 #include "access/table.h"
 #include "access/tableam.h"
-#include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #include "compat.h"
 #include "table/columns.h"
 #include "table/dead_key.h"
+#include "table/outstanding.h"
 #include "table/relation.h"
 
 bool
@@ -74,9 +73,7 @@ outbox_dead_keys_find(OutboxDeadKeys *dead, int32 handler_id, const text *key, p
 
 	if (dead->scan == NULL)
 		dead->scan = outbox_index_beginscan(dead->rel, dead->index, GetActiveSnapshot(), 2);
-	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
-	ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
-						   dead->index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(key));
+	outbox_init_key_scan(keys, dead->index, handler_id, key);
 	index_rescan(dead->scan, keys, 2, NULL, 0);
 	if (!index_getnext_slot(dead->scan, ForwardScanDirection, dead->slot))
 		return false;

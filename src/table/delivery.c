@@ -66,12 +66,6 @@ outbox_deliveries_close(OutboxDeliveryTable *table)
 		outbox_writer_end(&table->writer);
 }
 
-bool
-outbox_deliveries_lock_tables(void)
-{
-	return outbox_lock_if_free("delivery", RowExclusiveLock) && outbox_lock_if_free("receipt", RowExclusiveLock);
-}
-
 Relation
 outbox_deliveries_index(OutboxDeliveryTable *table, const char *name)
 {

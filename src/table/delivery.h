@@ -75,9 +75,6 @@ extern void outbox_deliveries_open(OutboxDeliveryTable *table, bool writing);
 /* Ends scans, closes, and makes what was changed visible to later commands. */
 extern void outbox_deliveries_close(OutboxDeliveryTable *table);
 
-/* Lock what a writer of deliveries touches, if nobody else has: then outbox_deliveries_open() waits for nobody. */
-extern bool outbox_deliveries_lock_tables(void);
-
 /* An index of the table by name, opened. */
 extern Relation outbox_deliveries_index(OutboxDeliveryTable *table, const char *name);
 

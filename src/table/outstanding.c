@@ -14,6 +14,7 @@
 #include "access/stratnum.h"
 #include "catalog/pg_type.h"
 #include "utils/fmgroids.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -49,4 +50,12 @@ outbox_outstanding_key(IndexScanDesc scan, OutboxQueuePosition *key)
 
 	key->due_at = DatumGetTimestampTz(index_getattr(scan->xs_itup, 2, scan->xs_itupdesc, &isnull));
 	key->id = *DatumGetUUIDP(index_getattr(scan->xs_itup, 3, scan->xs_itupdesc, &isnull));
+}
+
+void
+outbox_init_key_scan(ScanKey keys, Relation index, int32 handler_id, const text *key)
+{
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(handler_id));
+	ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
+						   index->rd_indcollation[1], F_TEXTEQ, PointerGetDatum(key));
 }

@@ -36,4 +36,7 @@ extern void outbox_outstanding_rescan(IndexScanDesc scan, OutboxOutstandingStart
 /* The queue key of the entry the scan is at, dead or not; the scan has xs_want_itup set. */
 extern void outbox_outstanding_key(IndexScanDesc scan, OutboxQueuePosition *key);
 
+/* The conditions handler_id = $1 AND key = $2, of the indexes that begin with these columns. */
+extern void outbox_init_key_scan(ScanKey keys, Relation index, int32 handler_id, const text *key);
+
 #endif							/* OUTBOX_OUTSTANDING_H */

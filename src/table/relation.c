@@ -114,3 +114,15 @@ outbox_lock_if_free(const char *table, LOCKMODE mode)
 	relation_close(rel, NoLock);
 	return locked;
 }
+
+bool
+outbox_lock_all_if_free(const OutboxTableLock *tables, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (!OidIsValid(outbox_relation_oid(tables[i].name, true)) ||
+			!outbox_lock_if_free(tables[i].name, tables[i].mode))
+			return false;
+	}
+	return true;
+}

@@ -36,4 +36,17 @@ extern Relation outbox_index_open_if_free(Relation table, const char *name, LOCK
  */
 extern bool outbox_lock_if_free(const char *table, LOCKMODE mode);
 
+typedef struct OutboxTableLock
+{
+	const char *name;
+	LOCKMODE	mode;
+} OutboxTableLock;
+
+/*
+ * The same for all that a transaction will touch, before it touches any: who
+ * has locked one table and waits for another is in the way of DROP EXTENSION
+ * and its like.  False also if one of them is gone.
+ */
+extern bool outbox_lock_all_if_free(const OutboxTableLock *tables, int n);
+
 #endif							/* OUTBOX_RELATION_H */
