@@ -169,7 +169,7 @@ define_server_settings(void)
 							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.transport",
 							 "What speaks HTTP: auto takes the faster one where it can, curl always libcurl transfers.",
-							 NULL, &outbox_transport,
+							 "Taken up when a dispatcher starts.", &outbox_transport,
 							 OUTBOX_TRANSPORT_AUTO, transport_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("outbox.user_agent",

@@ -20,10 +20,12 @@
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
+#include "utils/pg_lsn.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "format/json_text.h"
+#include "compat.h"
 #include "format/request.h"
 #include "format/signature.h"
 #include "shared/pull_state.h"
@@ -36,6 +38,7 @@ PG_FUNCTION_INFO_V1(unit_request_growth);
 PG_FUNCTION_INFO_V1(unit_sign);
 PG_FUNCTION_INFO_V1(unit_turn);
 PG_FUNCTION_INFO_V1(unit_json_text);
+PG_FUNCTION_INFO_V1(unit_wal_before);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
 static char *
@@ -349,4 +352,11 @@ unit_json_text(PG_FUNCTION_ARGS)
 	while (!outbox_json_text_write(&text, &out, PG_GETARG_INT32(1)))
 		CHECK_FOR_INTERRUPTS();
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
+}
+
+/* unit.wal_before(insert, segment_size): where WAL ends when the next record goes there. */
+Datum
+unit_wal_before(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_LSN(outbox_wal_before(PG_GETARG_LSN(0), PG_GETARG_INT32(1)));
 }
