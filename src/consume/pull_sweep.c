@@ -197,9 +197,9 @@ outbox_pull_sweep_slice(TimestampTz now)
 		next_slice = now + LOCKED_RETRY_US;
 		return;
 	}
-	t.now = now;
+	t.now = GetCurrentTimestamp();
 	if (!outbox_pull_handler_by_id(handlers[current], &t.handler) || !sweep_handler(&t))
 		next_handler();
 	if (current < nhandlers)
-		next_slice = now + (GetCurrentTimestamp() - now) * SLICE_DUTY;
+		next_slice = now + (GetCurrentTimestamp() - t.now) * SLICE_DUTY;
 }

@@ -23,6 +23,7 @@
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/schedule.h"
+#include "worker/clock.h"
 #include "guc.h"
 
 /* Between two looks, from the first one to those while a standby is away. */
@@ -112,7 +113,7 @@ outbox_confirm_settled(OutboxLane *lane, int n)
 	if (next_look == DT_NOEND)
 	{
 		pause_us = FIRST_LOOK_US;
-		silent_since = GetCurrentTimestamp();
+		silent_since = outbox_steady_time();
 		next_look = silent_since + pause_us;
 	}
 }

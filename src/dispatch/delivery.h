@@ -52,7 +52,8 @@ typedef struct OutboxDelivery
 
 	/* the row as it was read: where it was, and the fence of its settlement */
 	ItemPointerData tid;
-	TimestampTz due_at;
+	TimestampTz due_at;			/* by the wall clock, as everything of a row */
+	TimestampTz due_since;		/* by the steady one */
 	int32		attempts;
 	int32		budget_from;
 	int			streak;
@@ -67,7 +68,8 @@ typedef struct OutboxDelivery
 	int			http_status;
 	char	   *error;			/* NULL: none */
 	int64		duration_us;
-	TimestampTz finished_at;
+	TimestampTz finished_at;	/* by the wall clock */
+	TimestampTz answered_at;	/* the same by the steady one */
 	TimestampTz next_due_at;	/* when RETRYING */
 	bool		attempted;		/* a request went out, so an attempt is spent */
 	bool		has_on_settle;		/* an on_settle function takes part in its settlement: hand it over */

@@ -45,6 +45,7 @@
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
 #include "shared/doorbell.h"
+#include "worker/clock.h"
 #include "worker/installation.h"
 #include "worker/interrupt.h"
 #include "worker/settings.h"
@@ -63,8 +64,8 @@
 /* Away from the sockets for so long, they are read before timeouts are judged. */
 #define LONG_ABSENCE_US (100 * 1000)
 
-/* The loop comes round at least so often, whatever the clock does. */
-#define LONGEST_SLEEP_MS (60 * 1000)
+/* The loop comes round at least so often: what falls due by the wall clock falls due sooner if that is set forward. */
+#define LONGEST_SLEEP_MS (10 * 1000)
 
 static OutboxDatabase *database = NULL;
 static MemoryContext iteration_context = NULL;
@@ -177,10 +178,17 @@ may_run_functions(void)
 	return outbox_reload_is_known() && outbox_reload_why_copy() == NULL && !outbox_reload_is_gone();
 }
 
+/* The wall clock was set: what the lane waits for may be due, or not yet. */
+static void
+look_again(OutboxLane *lane, void *arg)
+{
+	outbox_lane_ready(lane);
+}
+
 static void
 main_loop(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = outbox_steady_time();
 
 	for (;;)
 	{
@@ -194,6 +202,8 @@ main_loop(void)
 		if (outbox_life_is_over(now))
 			break;
 
+		if (outbox_clock_look())
+			outbox_lanes_each(look_again, NULL);
 		empty_doorbell(now);
 		begin = now;
 		if (outbox_duties_maintain(now, outbox_life_sends()))
@@ -202,7 +212,7 @@ main_loop(void)
 		outbox_lanes_fire_timers(now);
 		visit_ready_lanes(now, true);
 		outbox_duties_settle_and_read(now, outbox_life_sends());
-		now = GetCurrentTimestamp();
+		now = outbox_steady_time();
 		visit_ready_lanes(now, false);
 		/* Now that as much is out as can be. */
 		outbox_settler_attend(now, outbox_duties_may_settle(now), outbox_send_deliveries_out());
@@ -214,7 +224,7 @@ main_loop(void)
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		outbox_statistics_report(now, idle);
 		outbox_wait(sleep_time(now));
-		now = GetCurrentTimestamp();
+		now = outbox_steady_time();
 	}
 }
 

@@ -16,6 +16,7 @@
 #include "compat.h"
 #include "dispatch/durable.h"
 #include "table/durability.h"
+#include "worker/clock.h"
 
 /* How often the horizon moves. */
 #define HORIZON_US (60 * USECS_PER_SEC)
@@ -33,7 +34,7 @@ static TimestampTz safe_since = 0;
 void
 outbox_durable_begin(Snapshot snapshot)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = outbox_steady_time();
 
 	if (TransactionIdIsValid(safe_below) && now - safe_since < HORIZON_US)
 		return;

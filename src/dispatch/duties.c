@@ -31,6 +31,7 @@
 #include "dispatch/settle.h"
 #include "guc.h"
 #include "worker/backoff.h"
+#include "worker/clock.h"
 #include "worker/settings.h"
 #include "worker/waitset.h"
 #include "worker/work.h"
@@ -174,7 +175,7 @@ static void
 fail_work(void)
 {
 	OutboxDelivery *poison = outbox_fetch_abort();
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = outbox_steady_time();
 	ErrorData  *edata;
 
 	outbox_settle_abort();

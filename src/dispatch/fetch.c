@@ -33,6 +33,7 @@
 #include "dispatch/take.h"
 #include "table/outstanding.h"
 #include "table/relation.h"
+#include "worker/clock.h"
 
 /* Index entries that one look at a lane may examine, and one slice of a rescan. */
 #define MAX_ENTRIES 20000
@@ -162,7 +163,7 @@ read_range(OutboxLane *lane, OutboxQueuePosition *at, bool *after, const OutboxQ
 		outbox_outstanding_key(reader.scan, &key);
 		if (hi != NULL && outbox_position_cmp(&key, hi) > 0)
 			return READ_DONE;
-		if (key.due_at > now)
+		if (key.due_at > outbox_to_wall(now))
 		{
 			*future = key.due_at;
 			return READ_FUTURE;
@@ -211,14 +212,14 @@ read_rescan_slice(OutboxLane *lane, OutboxSpan *span, OutboxReadBounds *bounds, 
 				  TimestampTz *future)
 {
 	OutboxReadBounds slice = *bounds;
-	TimestampTz begin = GetCurrentTimestamp();
+	TimestampTz begin = outbox_steady_time();
 	ReadEnd		end;
 
 	slice.entries = MAX_RESCAN_ENTRIES;
 	end = read_range(lane, &span->at, &span->after, &span->hi, &slice, now, future);
 	bounds->rows = slice.rows;
 	bounds->bytes = slice.bytes;
-	lane->rescan_after = now + (GetCurrentTimestamp() - begin) * RESCAN_DUTY;
+	lane->rescan_after = now + (outbox_steady_time() - begin) * RESCAN_DUTY;
 	return end;
 }
 

@@ -30,6 +30,7 @@
 #include "table/delivery.h"
 #include "table/relation.h"
 #include "worker/backoff.h"
+#include "worker/clock.h"
 #include "worker/worker.h"
 
 #define FIRST 0
@@ -116,7 +117,7 @@ outbox_on_settle_handed_over(OutboxLane *lane)
 	lane->handed_over++;
 	handed_over++;
 	if (recount_at == DT_NOEND)
-		put_off_recount(GetCurrentTimestamp());
+		put_off_recount(outbox_steady_time());
 }
 
 void
@@ -130,7 +131,7 @@ outbox_on_settle_ended(OutboxLane *lane, int n)
 {
 	handed_over = Max(0, handed_over - n);
 	if (recount_at != DT_NOBEGIN)
-		put_off_recount(GetCurrentTimestamp());
+		put_off_recount(outbox_steady_time());
 	if (lane == NULL)
 		return;
 	n = Min(n, lane->handed_over);
@@ -251,7 +252,7 @@ start(int number, TimestampTz now)
 					 errhint("Increase max_worker_processes from %d to at least %d and restart the server.",
 							 max_worker_processes, max_worker_processes + 1)));
 		out_of_workers = true;
-		outbox_workers_lack(now);
+		outbox_workers_lack(outbox_to_wall(now));
 		outbox_backoff_wait(&worker->backoff, NO_WORKER_DELAY_US, now);
 		return;
 	}
@@ -287,7 +288,7 @@ others_wait(const OutboxOnSettleView *first, TimestampTz now)
 {
 	OutboxLane *busy;
 
-	if (first->handler_id == 0 || now - first->since < OUTBOX_ON_SETTLE_SLOW_MS * 1000)
+	if (first->handler_id == 0 || outbox_to_wall(now) - first->since < OUTBOX_ON_SETTLE_SLOW_MS * 1000)
 		return false;
 	busy = outbox_lane_find(first->handler_id);
 	return handed_over > (busy ? busy->handed_over : 0);

@@ -17,6 +17,7 @@
 #include "dispatch/handler_status.h"
 #include "dispatch/reading.h"
 #include "table/relation.h"
+#include "worker/clock.h"
 
 /* A row or table that somebody holds is tried again after this time. */
 #define HELD_RETRY_US (100 * 1000)
@@ -111,8 +112,8 @@ write_limits(OutboxLane *lane, bool exists)
 	values[0] = Int32GetDatum(lane->handler_id);
 	values[1] = CStringGetTextDatum(outbox_breaker_state_name(breaker->state));
 	values[2] = CStringGetTextDatum(breaker->reason);
-	values[3] = TimestampTzGetDatum(breaker->until);
-	values[4] = TimestampTzGetDatum(breaker->failing_since);
+	values[3] = TimestampTzGetDatum(outbox_to_wall(breaker->until));
+	values[4] = TimestampTzGetDatum(outbox_to_wall(breaker->failing_since));
 	values[5] = Float8GetDatum(lane->throttle.rate);
 	if (breaker->reason[0] == '\0')
 		nulls[2] = 'n';

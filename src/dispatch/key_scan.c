@@ -33,6 +33,7 @@
 #include "table/dead_key.h"
 #include "table/outstanding.h"
 #include "table/relation.h"
+#include "worker/clock.h"
 
 /* Read ahead, a scan steps over so many entries of settled rows behind the last one it has met. */
 #define MAX_ENTRIES_AHEAD 1000
@@ -150,7 +151,7 @@ visit(OutboxLane *lane, OutboxOrderKey *key, const pg_uuid_t *id, int *room,
 
 	if (delivery != NULL && outbox_order_is_under_way(delivery))
 		return true;
-	if (delivery != NULL || row.due_at > now)
+	if (delivery != NULL || row.due_at > outbox_to_wall(now))
 	{
 		outbox_order_block(key, id, row.due_at);
 		return false;
@@ -258,7 +259,7 @@ outbox_key_scan_row(OutboxLane *lane, TupleTableSlot *slot, const pg_uuid_t *id,
 	if (isnull)
 		return false;
 	name = TextDatumGetCString(value);
-	key = outbox_order_meet(lane->order, name, id, now);
+	key = outbox_order_meet(lane->order, name, id, outbox_to_wall(now));
 	pfree(name);
 	if (key == NULL)
 		bounds->entries -= PASSING_COST - 1;

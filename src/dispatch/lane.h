@@ -37,7 +37,7 @@ typedef struct OutboxSpan
 	bool		after;			/* at itself has been read */
 	OutboxQueuePosition hi;				/* the last key, included */
 	bool		rescan;			/* nobody rang for it: read it in small slices */
-	TimestampTz not_before;		/* after the clock stepped back, at can be in the future */
+	TimestampTz not_before;		/* by the wall clock: what follows is not due before */
 } OutboxSpan;
 
 typedef struct OutboxLane
@@ -51,7 +51,7 @@ typedef struct OutboxLane
 	/* the position, and what is known to lie ahead of it */
 	OutboxQueuePosition position;
 	bool		more;			/* rows ahead may be due */
-	TimestampTz next_due;		/* earliest key ahead that is known to be in the future */
+	TimestampTz next_due;		/* earliest key ahead that is known to be in the future, by the wall clock */
 	OutboxSpan	spans[OUTBOX_MAX_SPANS];
 	int			nspans;
 	TimestampTz rescan_after;	/* the next slice of a rescan may be read then */

@@ -24,7 +24,7 @@ batch_deadline(const OutboxLane *lane)
 	if (lane->handler->batch_wait == 0 || lane->nqueued >= lane->handler->batch_size)
 		return DT_NOBEGIN;
 	oldest = dlist_container(OutboxDelivery, link, lane->queue.head.next);
-	return oldest->due_at + lane->handler->batch_wait * 1000;
+	return oldest->due_since + lane->handler->batch_wait * 1000;
 }
 
 /* The earliest time that everything that can hold a lane back agrees to; in the past if it may send now. */

@@ -16,6 +16,7 @@
 #include "dispatch/order.h"
 #include "dispatch/reading.h"
 #include "dispatch/schedule.h"
+#include "worker/clock.h"
 
 /* A lane reads ahead what it sends in about this time, and at least its concurrency. */
 #define READ_AHEAD_US 25000
@@ -86,7 +87,7 @@ outbox_lane_ring(OutboxLane *lane, const OutboxNotice *notice, TimestampTz now)
 
 	if (outbox_position_cmp(&notice->hi, &lane->position) > 0)
 	{
-		if (notice->lo.due_at <= now)
+		if (notice->lo.due_at <= outbox_to_wall(now))
 			lane->more = true;
 		else
 			lane->next_due = Min(lane->next_due, notice->lo.due_at);
@@ -152,11 +153,16 @@ outbox_lane_rescan(OutboxLane *lane)
 	if (lane->order)
 		outbox_order_forget_blocked(lane->order);
 	outbox_lane_ready(lane);
-	/* A rescan that has not ended yet need not begin again. */
 	for (int i = 0; i < lane->nspans; i++)
 	{
-		if (lane->spans[i].rescan)
-			return;
+		OutboxSpan *span = &lane->spans[i];
+
+		if (!span->rescan)
+			continue;
+		/* One that has not ended yet need not begin again, unless it only waits for what is to come. */
+		if (span->not_before != DT_NOBEGIN)
+			*span = (OutboxSpan) {lo, false, lane->position, true, DT_NOBEGIN};
+		return;
 	}
 	lane->more = true;
 	if (outbox_position_cmp(&lo, &lane->position) < 0)
@@ -175,7 +181,9 @@ capacity(const OutboxLane *lane)
 TimestampTz
 outbox_lane_span_time(const OutboxLane *lane, const OutboxSpan *span)
 {
-	return span->rescan ? Max(span->not_before, lane->rescan_after) : span->not_before;
+	TimestampTz not_before = outbox_to_steady(span->not_before);
+
+	return span->rescan ? Max(not_before, lane->rescan_after) : not_before;
 }
 
 /* True if one of the lane's spans may be read now. */
@@ -194,12 +202,12 @@ void
 outbox_lane_watch_clock(OutboxLane *lane, TimestampTz now)
 {
 	/* A time that has passed must not be waited for again: the lane may be unable to read just now. */
-	if (lane->next_due <= now)
+	if (lane->next_due <= outbox_to_wall(now))
 	{
 		lane->more = true;
 		lane->next_due = DT_NOEND;
 	}
-	outbox_lane_wake_at(lane, lane->next_due);
+	outbox_lane_wake_at(lane, outbox_to_steady(lane->next_due));
 	for (int i = 0; i < lane->nspans; i++)
 	{
 		TimestampTz when = outbox_lane_span_time(lane, &lane->spans[i]);
@@ -214,7 +222,7 @@ outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now)
 {
 	if (lane->paused || lane->handler == NULL)
 		return false;
-	if (!lane->more && lane->next_due > now && !has_readable_span(lane, now) &&
+	if (!lane->more && lane->next_due > outbox_to_wall(now) && !has_readable_span(lane, now) &&
 		!outbox_order_has_wanted(lane->order))
 		return false;
 	/* A batch that waits to become full can only become so by reading. */

@@ -24,6 +24,7 @@
 #include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "table/relation.h"
+#include "worker/clock.h"
 #include "worker/installation.h"
 
 /* Reading thousands of handlers again and again would take all the time: rest for a multiple of it. */
@@ -166,8 +167,9 @@ take_handler(void *arg, OutboxHandler *handler)
 	OutboxLane *lane = outbox_lane_find(handler->id);
 
 	if (lane->handler == NULL && seen_row.breaker != OUTBOX_BREAKER_CLOSED)
-		outbox_breaker_restore(&lane->breaker, &handler->breaker, seen_row.breaker, seen_row.breaker_until,
-							   seen_row.failing_since, seen_row.breaker_reason, seen_now);
+		outbox_breaker_restore(&lane->breaker, &handler->breaker, seen_row.breaker, outbox_to_steady(seen_row.breaker_until),
+							   seen_row.failing_since == 0 ? 0 : outbox_to_steady(seen_row.failing_since),
+							   seen_row.breaker_reason, seen_now);
 	if (lane->handler == NULL)
 		outbox_throttle_restore(&lane->throttle, seen_row.throttled_to, seen_now);
 	if (handler->ordered)
@@ -226,7 +228,7 @@ bool
 outbox_reload(TimestampTz now)
 {
 	OutboxInstallation installation;
-	TimestampTz begin = GetCurrentTimestamp();
+	TimestampTz begin = outbox_steady_time();
 
 	if (!lock_tables())
 	{
@@ -257,7 +259,7 @@ outbox_reload(TimestampTz now)
 	outbox_load_handlers(see_row, take_handler, NULL);
 	outbox_lanes_each(drop_unseen, NULL);
 
-	not_before = now + (GetCurrentTimestamp() - begin) * REST_FACTOR;
+	not_before = now + (outbox_steady_time() - begin) * REST_FACTOR;
 	return true;
 }
 

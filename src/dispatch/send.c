@@ -29,6 +29,7 @@
 #include "policy/batch_answer.h"
 #include "policy/blocked_networks.h"
 #include "policy/outcome.h"
+#include "worker/clock.h"
 
 /* One in so many of outbox.max_in_flight is kept for lanes that have no request out. */
 #define KEPT_SHARE 10
@@ -298,7 +299,7 @@ static void
 free_unsent(Outgoing *request)
 {
 	OutboxLane *lane = request->lane;
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = outbox_steady_time();
 
 	outbox_breaker_not_sent(&lane->breaker, now);
 	lane->hold_until = Max(lane->hold_until, now + NOT_SENT_WAIT_US);
@@ -434,7 +435,7 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 	OutboxLane *lane = delivery->lane;
 
 	delivery->attempted = true;
-	delivery->finished_at = now;
+	delivery->finished_at = outbox_to_wall(now);
 	delivery->duration_us = exchange->done_us - exchange->sent_us;
 	delivery->http_status = exchange->status;
 	if (verdict->state != OUTBOX_DELIVERED)
@@ -442,7 +443,7 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 	if (delivery->has_on_settle)
 		delivery->response = capture_response(exchange);
 	if (verdict->state == OUTBOX_RETRYING)
-		delivery->next_due_at = now + verdict->delay * 1000;
+		delivery->next_due_at = outbox_to_wall(now) + verdict->delay * 1000;
 	if (verdict->lane_wait > 0)
 		lane->hold_until = Max(lane->hold_until, now + verdict->lane_wait * 1000);
 	if (verdict->pause_handler && !lane->paused)
@@ -464,7 +465,7 @@ judge_answer(Outgoing *request, const OutboxAnswer *answer, TimestampTz now)
 		OutboxDelivery *delivery = request->deliveries[i];
 
 		outbox_judge(&request->handler->retry, answer, delivery->attempts + 1 - delivery->budget_from,
-					 delivery->code, delivery->streak, outbox_unix_microseconds(now),
+					 delivery->code, delivery->streak, outbox_unix_microseconds(outbox_to_wall(now)),
 					 random, &delivery->verdict);
 	}
 }
@@ -601,7 +602,7 @@ outbox_send_drive(bool after_long_absence)
 	while ((exchange = transport->next_done()) != NULL)
 	{
 		if (n++ == 0)
-			now = GetCurrentTimestamp();
+			now = outbox_steady_time();
 		finish_request(exchange->owner, now);
 	}
 	if (n > 0)

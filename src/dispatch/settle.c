@@ -24,6 +24,7 @@
 #include "table/attempt_log.h"
 #include "table/delivery.h"
 #include "table/relation.h"
+#include "worker/clock.h"
 
 /* Outcomes settled by one transaction. */
 #define MAX_BATCH 2000
@@ -123,6 +124,7 @@ outbox_outcome_add(OutboxDelivery *delivery)
 	delivery->phase = OUTBOX_PHASE_ANSWERED;
 	if (delivery->finished_at == 0)
 		delivery->finished_at = GetCurrentTimestamp();
+	delivery->answered_at = outbox_steady_time();
 	dlist_push_tail(start_waiting(delivery), &delivery->link);
 	delivery->lane->unsettled++;
 }
@@ -136,7 +138,7 @@ outbox_outcomes_waiting(void)
 static TimestampTz
 oldest_of(dlist_head *list)
 {
-	return dlist_is_empty(list) ? DT_NOEND : dlist_head_element(OutboxDelivery, link, list)->finished_at;
+	return dlist_is_empty(list) ? DT_NOEND : dlist_head_element(OutboxDelivery, link, list)->answered_at;
 }
 
 TimestampTz
@@ -362,7 +364,7 @@ settle_into(OutboxDelivery *delivery, TimestampTz now)
 	SettleResult result;
 
 	at_hand = delivery;
-	result = outbox_order_must_wait(delivery) ? ROW_LOCKED : settle_one(delivery, now);
+	result = outbox_order_must_wait(delivery) ? ROW_LOCKED : settle_one(delivery, outbox_to_wall(now));
 	delivery->obsolete = (result == OBSOLETE);
 	if (delivery->obsolete)
 		note_obsolete(delivery);

@@ -27,6 +27,7 @@
 #include "dispatch/settler.h"
 #include "guc.h"
 #include "worker/backoff.h"
+#include "worker/clock.h"
 #include "worker/worker.h"
 
 /* So many plain successes waiting at once show that a second process pays. */
@@ -366,7 +367,7 @@ does_pay(int out)
 static bool
 is_welcome(TimestampTz now)
 {
-	return !leaving && outbox_settler && !outbox_workers_are_lacking(now);
+	return !leaving && outbox_settler && !outbox_workers_are_lacking(outbox_to_wall(now));
 }
 
 static bool

@@ -21,6 +21,7 @@
 #include "dispatch/settle.h"
 #include "dispatch/take.h"
 #include "table/columns.h"
+#include "worker/clock.h"
 
 static MemoryContext deliveries_context = NULL;
 
@@ -47,6 +48,7 @@ build(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot)
 	delivery->lane = lane;
 	delivery->tid = slot->tts_tid;
 	delivery->due_at = at->due_at;
+	delivery->due_since = Min(outbox_to_steady(at->due_at), outbox_steady_time());
 	delivery->attempts = DatumGetInt32(slot_getattr(slot, Anum_delivery_attempts, &isnull));
 	delivery->budget_from = DatumGetInt32(slot_getattr(slot, Anum_delivery_budget_from, &isnull));
 	delivery->streak = DatumGetInt16(slot_getattr(slot, Anum_delivery_streak, &isnull));

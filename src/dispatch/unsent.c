@@ -13,6 +13,7 @@
 
 #include "dispatch/unsent.h"
 #include "http/transport.h"
+#include "worker/clock.h"
 
 #define REPORT_EVERY_MS (60 * 1000)
 
@@ -22,7 +23,7 @@ static TimestampTz reported_at = 0;
 void
 outbox_unsent_report(const char *handler, const char *problem)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz now = outbox_steady_time();
 
 	strlcpy(present, problem, sizeof(present));
 
