@@ -26,6 +26,7 @@ typedef struct Noted
 {
 	uint64_t	name;			/* 0: no connection */
 	bool		shared;
+	bool		doomed;
 	void	   *user;
 } Noted;
 
@@ -76,6 +77,7 @@ outbox_connection_note(int fd, uint64_t name)
 	}
 	noted[fd].name = name;
 	noted[fd].shared = false;
+	noted[fd].doomed = false;
 	noted[fd].user = NULL;
 }
 
@@ -131,6 +133,19 @@ outbox_connections_let_go(void)
 {
 	while (ngathering > 0)
 		cork(gathering[--ngathering], 0);
+}
+
+void
+outbox_connection_doom(int fd)
+{
+	if (fd >= 0 && fd < nnoted)
+		noted[fd].doomed = true;
+}
+
+bool
+outbox_connection_is_doomed(int fd)
+{
+	return fd >= 0 && fd < nnoted && noted[fd].name != 0 && noted[fd].doomed;
 }
 
 void

@@ -41,6 +41,10 @@ extern bool outbox_connection_is_shared(int fd);
 extern void outbox_connection_gather(int fd);
 extern void outbox_connections_let_go(void);
 
+/* It is to end when nobody waits for it any more, and carries nothing more until then. */
+extern void outbox_connection_doom(int fd);
+extern bool outbox_connection_is_doomed(int fd);
+
 /* The job whose request it carries by itself; NULL: none. */
 extern void outbox_connection_set_user(int fd, void *job);
 extern void *outbox_connection_user(int fd);

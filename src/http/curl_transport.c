@@ -104,6 +104,14 @@ begin_generation(CurlTarget *target, int64_t now)
 	target->generation_since = now;
 }
 
+/* What is sent from now on is not to use this transfer's connection of HTTP/2. */
+static void
+leave_generation(const CurlTransfer *transfer)
+{
+	if (transfer->job.generation == transfer->target->generation)
+		begin_generation(transfer->target, outbox_clock_us());
+}
+
 /* Take a transfer from libcurl and make it idle. */
 static void
 retire(CurlTransfer *transfer)
@@ -181,6 +189,13 @@ transfer_done(OutboxJob *job, CURLcode result)
 		transfer->target->state.reached = true;
 	exchange->resent = job->resent;
 	exchange->reused = job->connected && job->reused;
+
+	/* What the receiver still has to say on a stream that we left may be a burden to those that follow. */
+	if (transfer->answer.enough)
+	{
+		outbox_job_doom_connection(job);
+		leave_generation(transfer);
+	}
 	outbox_exchange_finish(exchange, failure, message);
 	retire(transfer);
 }
@@ -483,8 +498,7 @@ distrust(CurlTransfer *transfer)
 	if (!job->reused)
 		return;
 	outbox_sockets_distrust(job->target);
-	if (job->generation == transfer->target->generation)
-		begin_generation(transfer->target, outbox_clock_us());
+	leave_generation(transfer);
 }
 
 static void

@@ -71,7 +71,11 @@ watch_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg
 	if (what == CURL_POLL_REMOVE)
 	{
 		if (outbox_socket_is_open(fd))
+		{
 			outbox_poller_rest(fd);
+			if (outbox_connection_is_doomed(fd))
+				outbox_connection_end(fd);
+		}
 		else
 			outbox_poller_drop(fd);
 		return 0;

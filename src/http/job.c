@@ -188,6 +188,11 @@ is_fit(OutboxJob *job, uint64_t name)
 	for (int fd = -1; (fd = outbox_connection_socket(name, fd + 1)) >= 0;)
 	{
 		job->fd = fd;
+		if (outbox_connection_is_doomed(fd))
+		{
+			fit = false;
+			continue;
+		}
 		if (!outbox_socket_is_open(fd) || outbox_poller_wanted(fd) || outbox_connection_is_shared(fd) ||
 			outbox_connection_is_quiet(fd))
 			continue;
@@ -584,6 +589,16 @@ void
 outbox_job_forbid_reuse(OutboxJob *job)
 {
 	job->forbids_reuse = curl_easy_setopt(job->easy, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK;
+}
+
+void
+outbox_job_doom_connection(OutboxJob *job)
+{
+	if (!job->shared || job->fd < 0 || !outbox_socket_is_open(job->fd))
+		return;
+	outbox_connection_doom(job->fd);
+	if (!outbox_poller_wanted(job->fd))
+		outbox_connection_end(job->fd);
 }
 
 void

@@ -92,6 +92,9 @@ extern void outbox_job_hurry(OutboxJob *job);
 /* Its connection may not be used again.  From a callback, while the job has it. */
 extern void outbox_job_forbid_reuse(OutboxJob *job);
 
+/* The same where it carries other requests beside it, which go on. */
+extern void outbox_job_doom_connection(OutboxJob *job);
+
 /* Its connection carries other requests beside it: that of HTTP/2 does. */
 extern void outbox_job_set_shared(OutboxJob *job);
 extern bool outbox_job_is_shared(const OutboxJob *job);

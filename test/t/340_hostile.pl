@@ -211,7 +211,7 @@ foreach my $transport ('auto', 'curl')
 			$most = $now if $now > $most;
 			usleep 20_000;
 		}
-		is($node->sql(outcome_of("gigabyte_$transport")), 'dead 1 500 500', "$transport: a body of 1 GB is read to its end");
+		is($node->sql(outcome_of("gigabyte_$transport")), 'dead 1 500 500', "$transport: of a body of 1 GB the beginning is read, and the status counts");
 		cmp_ok($most - $before, '<', 16_384, "$transport: in bounded memory");
 		note("$transport: $before kB before, $most kB at most");
 		is($node->sql(outcome_of("beside_$transport")), 'delivered 1 - 200', "$transport: others go on meanwhile");
