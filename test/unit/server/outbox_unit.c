@@ -24,7 +24,6 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "format/json_text.h"
 #include "compat.h"
 #include "format/request.h"
 #include "format/signature.h"
@@ -37,7 +36,6 @@ PG_FUNCTION_INFO_V1(unit_request_ns);
 PG_FUNCTION_INFO_V1(unit_request_growth);
 PG_FUNCTION_INFO_V1(unit_sign);
 PG_FUNCTION_INFO_V1(unit_turn);
-PG_FUNCTION_INFO_V1(unit_json_text);
 PG_FUNCTION_INFO_V1(unit_wal_before);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
@@ -338,20 +336,6 @@ unit_turn(PG_FUNCTION_ARGS)
 		outbox_pull_state_unlock(&ref);
 	}
 	PG_RETURN_INT64((int64) turn);
-}
-
-/* unit.json_text(value, step): the text of it, written so many bytes at a time. */
-Datum
-unit_json_text(PG_FUNCTION_ARGS)
-{
-	OutboxJsonText text;
-	StringInfoData out;
-
-	initStringInfo(&out);
-	outbox_json_text_begin(&text, PG_GETARG_JSONB_P(0));
-	while (!outbox_json_text_write(&text, &out, PG_GETARG_INT32(1)))
-		CHECK_FOR_INTERRUPTS();
-	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
 }
 
 /* unit.wal_before(insert, segment_size): where WAL ends when the next record goes there. */
