@@ -38,6 +38,7 @@ typedef struct Reader
 	IndexScanDesc scan;
 	bool		stands;			/* the scan does, on the entry of at */
 	pg_uuid_t	at;
+	bool		fetched;		/* and its row is in the slot: fetching it again would go by the row's own place, not the chain's */
 	TupleTableSlot *slot;
 } Reader;
 
@@ -191,6 +192,7 @@ step_on(void)
 {
 	bool		isnull;
 
+	reader.fetched = false;
 	reader.stands = index_getnext_tid(reader.scan, ForwardScanDirection) != NULL;
 	if (reader.stands)
 		reader.at = *DatumGetUUIDP(index_getattr(reader.scan->xs_itup, 1, reader.scan->xs_itupdesc, &isnull));
@@ -224,6 +226,9 @@ find(const pg_uuid_t *id)
 {
 	ScanKeyData key;
 
+	/* Of a message for several handlers. */
+	if (reader.fetched && memcmp(reader.at.data, id->data, UUID_LEN) == 0)
+		return true;
 	if (!step_to(id))
 	{
 		ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(id));
@@ -237,6 +242,7 @@ find(const pg_uuid_t *id)
 		if (!step_on() || memcmp(reader.at.data, id->data, UUID_LEN) != 0)
 			return false;
 	}
+	reader.fetched = true;
 	return true;
 }
 
