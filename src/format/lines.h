@@ -26,9 +26,10 @@ outbox_note_line(OutboxRequest *request)
 {
 	if (request->nheaders >= request->max_headers)
 	{
-		request->max_headers *= 2;
+		/* What is noted must be true if there is no memory, too: the request is written again then. */
 		request->headers = repalloc(request->headers,
-									request->max_headers * sizeof(const char *));
+									2 * request->max_headers * sizeof(const char *));
+		request->max_headers *= 2;
 	}
 	request->headers[request->nheaders++] = (const char *) (uintptr_t) request->buffer.len;
 }

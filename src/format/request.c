@@ -51,9 +51,10 @@ begin(OutboxRequest *request)
 	{
 		MemoryContext oldcontext = MemoryContextSwitchTo(request->context ? request->context : CurrentMemoryContext);
 
-		initStringInfo(&request->buffer);
+		/* The buffer last: that it is there says that all is. */
 		request->max_headers = MAX_FIXED_HEADERS;
 		request->headers = palloc(request->max_headers * sizeof(const char *));
+		initStringInfo(&request->buffer);
 		MemoryContextSwitchTo(oldcontext);
 	}
 	resetStringInfo(&request->buffer);

@@ -155,6 +155,13 @@ outbox_connection_set_user(int fd, void *job)
 		noted[fd].user = job;
 }
 
+void
+outbox_connection_leave(int fd, const void *job)
+{
+	if (fd >= 0 && fd < nnoted && noted[fd].user == job)
+		noted[fd].user = NULL;
+}
+
 void *
 outbox_connection_user(int fd)
 {

@@ -49,6 +49,9 @@ extern bool outbox_connection_is_doomed(int fd);
 extern void outbox_connection_set_user(int fd, void *job);
 extern void *outbox_connection_user(int fd);
 
+/* A job is done with a socket, whose number may mean another's by now. */
+extern void outbox_connection_leave(int fd, const void *job);
+
 /* Nothing has come on it, not even an end, that has not been read. */
 extern bool outbox_connection_is_quiet(int fd);
 

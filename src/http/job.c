@@ -236,7 +236,7 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 		job->afresh = !job->opened;
 	}
 	job->reused = !job->opened;
-	outbox_connection_set_user(job->fd, NULL);
+	outbox_connection_leave(job->fd, job);
 	job->fd = -1;
 	if (job->opened)
 		job->fd = new_socket(job, name, local_port);
@@ -499,7 +499,7 @@ outbox_job_stop(OutboxJob *job)
 {
 	return_reserved(job);
 	outbox_trials_end(&job->trials, false);
-	outbox_connection_set_user(job->fd, NULL);
+	outbox_connection_leave(job->fd, job);
 	curl_multi_remove_handle(job->engine->multi, job->easy);
 }
 
@@ -556,7 +556,7 @@ outbox_job_finished(OutboxJob *job, CURLcode result)
 {
 	return_reserved(job);
 	outbox_trials_end(&job->trials, result == CURLE_OK);
-	outbox_connection_set_user(job->fd, NULL);
+	outbox_connection_leave(job->fd, job);
 	if (was_lost(job, result))
 	{
 		job->afresh = job->resent = true;
@@ -646,7 +646,7 @@ outbox_job_is_unheard(const OutboxJob *job)
 bool
 outbox_job_again(OutboxJob *job)
 {
-	outbox_connection_set_user(job->fd, NULL);
+	outbox_connection_leave(job->fd, job);
 	job->resent = true;
 	return start_afresh(job);
 }
@@ -719,11 +719,21 @@ is_local(int error, const struct sockaddr *address)
 		case ENFILE:
 		case ENOBUFS:
 		case ENOMEM:
-		case EACCES:
 		case EPERM:
 		case EAGAIN:
 		case EADDRINUSE:
 			return true;
+
+			/* Over IPv6 a router or the receiver may say so, by ICMP: then nothing is forbidden here. */
+		case EACCES:
+			if (address->sa_family != AF_INET6)
+				return true;
+			fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+			if (fd < 0)
+				return true;
+			leads_there = connect(fd, address, len) == 0;
+			close(fd);
+			return !leads_there;
 		case EADDRNOTAVAIL:
 			fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 			if (fd < 0)
