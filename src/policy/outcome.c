@@ -203,6 +203,14 @@ patience_is_spent(const OutboxRetryPolicy *policy, const OutboxRule *rule, int s
 	return streak >= most;
 }
 
+/* Does an answer go on what the last one began?  Refusals for load do, whichever of the two codes they have. */
+static bool
+continues(const Meaning *meaning, const char *last_code)
+{
+	return strcmp(last_code, meaning->code) == 0 ||
+		(meaning->refused && (strcmp(last_code, "429") == 0 || strcmp(last_code, "503") == 0));
+}
+
 static OutboxState
 exhausted_state(const OutboxRule *rule)
 {
@@ -244,7 +252,7 @@ decide(const OutboxRetryPolicy *policy, Meaning *meaning, int spent,
 
 	strlcpy(verdict->code, meaning->code, sizeof(verdict->code));
 	verdict->streak = 1;
-	if (last_code != NULL && strcmp(last_code, meaning->code) == 0 && last_streak > 0)
+	if (last_code != NULL && continues(meaning, last_code) && last_streak > 0)
 		verdict->streak = Min(last_streak, OUTBOX_STREAK_MAX - 1) + 1;
 	verdict->pause_handler = meaning->stop;
 

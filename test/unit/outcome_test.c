@@ -439,6 +439,12 @@ test_refusals(void)
 	verdict = judge_with(&policy, 503, NULL, NULL, NULL, 3, "503", 79);
 	is_int(verdict.state, OUTBOX_DEAD, "ten times as many as attempts in a row are too many");
 	ok(verdict.refused && !verdict.spares_budget, "and the last one counts");
+	verdict = judge_with(&policy, 503, NULL, NULL, NULL, 1, "429", 7);
+	is_int(verdict.streak, 8, "503 goes on what 429 began");
+	verdict = judge_with(&policy, 429, NULL, NULL, NULL, 1, "503", 7);
+	is_int(verdict.streak, 8, "and the other way round");
+	verdict = judge_with(&policy, 500, NULL, NULL, NULL, 1, "503", 7);
+	is_int(verdict.streak, 1, "a failure begins anew");
 	verdict = judge_with(&policy, 500, NULL, NULL, NULL, 1, NULL, 0);
 	ok(!verdict.refused && !verdict.spares_budget, "a failure is no refusal");
 	verdict = judge_with(&policy, 429, "timeout", NULL, NULL, 1, NULL, 0);
