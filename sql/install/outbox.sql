@@ -2046,6 +2046,18 @@ id: the message. handler: only this handler''s delivery. tenant: only if the mes
 Returns the number of deliveries hurried, 0 if none was waiting for its next attempt.
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
 
+-- What looks again at rows that it has locked needs a new snapshot for that.
+CREATE FUNCTION outbox._check_isolation(called text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		RAISE EXCEPTION 'outbox.%() cannot run in isolation level %', called, upper(current_setting('transaction_isolation'))
+			USING ERRCODE = 'feature_not_supported',
+				HINT = 'Its snapshot does not show what has been brought back since, which would lose its message. Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox._check_isolation IS 'Internal: raise feature_not_supported for a function of that name in a transaction that goes on with its first snapshot';
+
 CREATE FUNCTION outbox.erase_tenant(tenant text, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
@@ -2057,6 +2069,7 @@ BEGIN
 		RAISE EXCEPTION 'tenant must not be null or empty'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the tenant that the messages were staged with.';
 	END IF;
+	PERFORM outbox._check_isolation('erase_tenant');
 	messages := 0;
 	deliveries := 0;
 	attempts := 0;
@@ -2070,6 +2083,10 @@ BEGIN
 		EXIT WHEN ids IS NULL;
 		lowest := ids[cardinality(ids)];
 
+		-- First what is outstanding, locked: what is settled meanwhile has its
+		-- receipt in the snapshot of the next statement, and nothing is settled after that.
+		PERFORM FROM outbox.delivery d WHERE d.message_id = ANY (ids)
+		ORDER BY d.message_id, d.handler_id FOR UPDATE;
 		WITH outstanding AS (
 			DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids)
 			RETURNING d.handler_id, d.due_at, d.message_id, true AS matters
@@ -2095,7 +2112,7 @@ END $$;
 COMMENT ON FUNCTION outbox.erase_tenant IS
 'Delete everything of one tenant: its messages with their deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
 Reads the whole message table, since messages are not indexed by tenant. All in the caller''s transaction.
-Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty.';
+Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty, feature_not_supported above READ COMMITTED.';
 
 -- Settled, and for long enough.  Written as a scalar subquery on purpose:
 -- it is looked up message by message, never turned into a join that would
@@ -2113,6 +2130,7 @@ DECLARE
 	reached uuid := '00000000-0000-0000-0000-000000000000';
 	n bigint;
 BEGIN
+	PERFORM outbox._check_isolation('prune');
 	IF max_messages <= 0 THEN
 		RAISE EXCEPTION 'max_messages must be positive'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for no limit.';
@@ -2180,7 +2198,7 @@ COMMENT ON FUNCTION outbox.prune IS
 Expired entries of outbox.inbox go as well.
 max_messages: stop after so many; they go oldest first, outbox.prune_batch_size a statement. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once: each takes other messages, and none waits for a locked one.
-Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive.';
+Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive, feature_not_supported above READ COMMITTED.';
 
 CREATE PROCEDURE outbox.drain(handler text DEFAULT NULL, timeout interval DEFAULT '1 minute')
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_drain';

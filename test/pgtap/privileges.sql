@@ -18,7 +18,7 @@ INSERT INTO privilege VALUES
 ('function', 'create_handler alter_handler drop_handler rotate_secret erase_tenant adopt accept', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal: rings and triggers
-('function', '_ring _ring_handlers _ring_rescan _ring_launcher _skip_row _handler_changed _status_changed _home _is_copy _why_copy _place _place_is_news _note_place _bring_forward _seed_ids', 'W'),
+('function', '_ring _ring_handlers _ring_rescan _ring_launcher _skip_row _handler_changed _status_changed _home _check_isolation _is_copy _why_copy _place _place_is_news _note_place _bring_forward _seed_ids', 'W'),
 -- checks
 ('function', '_check_rules _check_pattern _check_url _check_headers _check_name _check_number _check_interval _check_choice _check_path', 'W'),
 ('function', '_check_topics _check_backoff _check_handler _check_options _check_push_handler _handler_fault _warn_of_clear_text _check_on_settle _check_rights _check_filter', 'W'),
