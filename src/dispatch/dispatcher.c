@@ -256,7 +256,7 @@ check_installation(void)
 
 	outbox_pin_settings();
 	outbox_work_begin(false);
-	outbox_pin_settling(LOCK_TIMEOUT);
+	outbox_pin_settling_alone(LOCK_TIMEOUT);
 	if (!outbox_duties_take_settings())
 		outbox_duties_request_settings();
 	outbox_act_as_owner();

@@ -121,6 +121,8 @@ insert_secret(int32 handler_id, const char *kind, const char *secret, TimestampT
 
 	InitResultRelInfo(result, rel, 0, NULL, 0);
 	ExecOpenIndices(result, false);
+	/* Where triggers look for the table they belong to. */
+	estate->es_opened_result_relations = lappend(NIL, result);
 	slot->tts_tableOid = RelationGetRelid(rel);
 	memset(slot->tts_isnull, true, sizeof(bool) * slot->tts_tupleDescriptor->natts);
 	set_column(slot, "handler_id", Int32GetDatum(handler_id));
@@ -133,7 +135,7 @@ insert_secret(int32 handler_id, const char *kind, const char *secret, TimestampT
 	ExecSimpleRelationInsert(result, estate, slot);
 	AfterTriggerEndQuery(estate);
 
-	ExecCloseIndices(result);
+	ExecCloseResultRelations(estate);
 	ExecDropSingleTupleTableSlot(slot);
 	FreeExecutorState(estate);
 	table_close(rel, NoLock);

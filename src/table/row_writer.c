@@ -104,12 +104,22 @@ use_upkeep(OutboxUpkeep *upkeep)
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, &use->callback);
 }
 
+/*
+ * Triggers with transition tables would find none: a row that no statement
+ * wrote is in no such table, and the trigger's function would raise.
+ */
+static bool
+can_fire(const Trigger *trigger)
+{
+	return trigger->tgenabled == TRIGGER_FIRES_ALWAYS && trigger->tgoldtable == NULL && trigger->tgnewtable == NULL;
+}
+
 static bool
 fires_triggers(Relation rel)
 {
 	for (int i = 0; rel->trigdesc != NULL && i < rel->trigdesc->numtriggers; i++)
 	{
-		if (rel->trigdesc->triggers[i].tgenabled == TRIGGER_FIRES_ALWAYS)
+		if (can_fire(&rel->trigdesc->triggers[i]))
 			return true;
 	}
 	return false;
@@ -188,7 +198,7 @@ disable_ordinary_triggers(TriggerDesc *triggers)
 {
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
-		if (triggers->triggers[i].tgenabled != TRIGGER_FIRES_ALWAYS)
+		if (!can_fire(&triggers->triggers[i]))
 			triggers->triggers[i].tgenabled = TRIGGER_DISABLED;
 	}
 }

@@ -6,7 +6,8 @@
  * Promises: a row written here is as one that a statement wrote: constraints,
  * indexes and WAL included, and triggers on the table that are ENABLE ALWAYS,
  * with the owner's rights.  Others do not fire: whoever was granted TRIGGER
- * can make those.  Starting an executor for every row of a kept plan costs
+ * can make those.  Nor do those with transition tables, which there are none
+ * of; outbox.verify() names them.  Starting an executor for every row of a kept plan costs
  * more than the row itself, so rows are handed to its lowest layer, and what
  * that works with is kept from one writer to the next.  No right on a table is
  * checked; the right to call the function that writes is what counts.
