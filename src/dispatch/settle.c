@@ -3,10 +3,9 @@
  * settle.c
  *		Records the outcomes of attempts, a batch in one transaction.
  *
- * See settle.h.  Each row is found where it was read, or by primary key,
- * locked if nobody else holds it, compared with what was read, and updated:
- * the steps that logical replication takes to apply an update, so no planner
- * can choose another way.
+ * See settle.h.  Outcomes wait in lists, are written by settle_row.c, and
+ * leave memory once the transaction has committed; what cannot be written is
+ * put aside, so that nothing else waits for it.
  *
  *-------------------------------------------------------------------------
  */
@@ -21,9 +20,9 @@
 #include "dispatch/reading.h"
 #include "dispatch/schedule.h"
 #include "dispatch/settle.h"
+#include "dispatch/settle_row.h"
 #include "table/attempt_log.h"
 #include "table/delivery.h"
-#include "table/relation.h"
 #include "worker/clock.h"
 
 /* Outcomes settled by one transaction. */
@@ -38,16 +37,6 @@ static const OutboxPauses aside_gaps = {10 * 1000, 1 * USECS_PER_SEC};
 
 /* A row that somebody holds is tried again after this time. */
 #define LOCKED_RETRY_US (100 * 1000)
-
-typedef enum SettleResult
-{
-	SETTLED,
-	ROW_LOCKED,						/* somebody has locked or just changed the row */
-	OBSOLETE					/* the row is no longer what was read */
-} SettleResult;
-
-/* What is open while a transaction settles. */
-static OutboxDeliveryTable table;
 
 /* Outcomes that wait, oldest first: plain successes apart, and those whose row somebody holds. */
 static dlist_head waiting = DLIST_STATIC_INIT(waiting);
@@ -234,68 +223,6 @@ retry_locked(TimestampTz now)
 		wait_again(dlist_pop_head_node(&due));
 }
 
-/* What settling touches: locked at once, so that writing cannot wait later. */
-static const OutboxTableLock settle_locks[] = {
-	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}, {"on_settle_queue", RowExclusiveLock}
-};
-
-static bool
-open_table(void)
-{
-	if (!outbox_lock_all_if_free(settle_locks, lengthof(settle_locks)))
-		return false;
-	outbox_deliveries_open(&table, true);
-	return true;
-}
-
-static bool
-find_row(const OutboxDelivery *delivery, OutboxDeliveryRow *row)
-{
-	if (!outbox_deliveries_find_at(&table, &delivery->tid, &delivery->id, delivery->handler_id))
-		return false;
-	outbox_deliveries_read(table.slot, row);
-	return row->state < OUTBOX_DELIVERED;
-}
-
-/* The fence: is the row, outstanding, still what was read? */
-static bool
-is_as_read(const OutboxDelivery *delivery, const OutboxDeliveryRow *row)
-{
-	return row->attempts == delivery->attempts && row->budget_from == delivery->budget_from;
-}
-
-/* Handed over: nobody is to try it until an on_settle worker has settled it. */
-static bool
-write_row(const OutboxDelivery *delivery, const OutboxDeliveryRow *row, TimestampTz now)
-{
-	OutboxOutcome outcome = {
-		.state = delivery->verdict.state,
-		.attempts = delivery->attempted ? outbox_next_attempt(row->attempts) : row->attempts,
-		/* An attempt that is not to count moves the start of the budget along with it. */
-		.budget_from = row->budget_from + (delivery->verdict.spares_budget ? 1 : 0),
-		.streak = delivery->verdict.streak,
-		.http_status = delivery->http_status,
-		.code = delivery->verdict.code,
-		.error = delivery->error,
-		.due_at = delivery->next_due_at,
-		.settled_at = now
-	};
-
-	if (delivery->has_on_settle)
-		return outbox_deliveries_lease(&table, outcome.attempts, outcome.budget_from, DT_NOEND, NULL, false);
-	return outbox_deliveries_settle(&table, &outcome, false);
-}
-
-static SettleResult
-settle_one(const OutboxDelivery *delivery, TimestampTz now)
-{
-	OutboxDeliveryRow row;
-
-	if (!find_row(delivery, &row) || !is_as_read(delivery, &row))
-		return OBSOLETE;
-	return write_row(delivery, &row, now) ? SETTLED : ROW_LOCKED;
-}
-
 /* Has the running, or just committed, transaction handed it over? */
 static bool
 is_handed_over(const OutboxDelivery *delivery)
@@ -349,30 +276,22 @@ write_beside(void)
 		SPI_finish();
 }
 
-/* An obsolete outcome whose row is outstanding all the same (requeued): its lane must read it again. */
-static void
-note_obsolete(OutboxDelivery *delivery)
-{
-	OutboxDeliveryRow row;
-
-	delivery->found_due_at = find_row(delivery, &row) ? row.key.due_at : DT_NOEND;
-}
-
 static void
 settle_into(OutboxDelivery *delivery, TimestampTz now)
 {
-	SettleResult result;
+	OutboxSettleResult result;
 
 	at_hand = delivery;
-	result = outbox_order_must_wait(delivery) ? ROW_LOCKED : settle_one(delivery, outbox_to_wall(now));
-	delivery->obsolete = (result == OBSOLETE);
+	result = outbox_order_must_wait(delivery) ? OUTBOX_SETTLE_LOCKED : outbox_settle_row(delivery, outbox_to_wall(now));
+	delivery->obsolete = (result == OUTBOX_SETTLE_OBSOLETE);
+	/* Requeued, it is outstanding all the same: its lane must read it again. */
 	if (delivery->obsolete)
-		note_obsolete(delivery);
+		delivery->found_due_at = outbox_settle_row_due_at(delivery);
 
 	/* Nothing raises from here on: until now it waited, so that an error would lose nothing. */
 	at_hand = NULL;
 	stop_waiting(delivery);
-	if (result == ROW_LOCKED)
+	if (result == OUTBOX_SETTLE_LOCKED)
 	{
 		delivery->settle_after = now + LOCKED_RETRY_US;
 		outbox_order_pin(delivery);
@@ -507,12 +426,12 @@ outbox_settle(TimestampTz now)
 	apart = from_aside > 0;
 	if (nwaiting == 0)
 		return true;
-	if (!open_table())
+	if (!outbox_settle_rows_begin())
 		return false;
 
 	for (limit = apart ? from_aside : batch_limit; taken < limit && nwaiting > 0; taken++)
 		settle_into(first_waiting(), now);
-	outbox_deliveries_close(&table);
+	outbox_settle_rows_end();
 	write_beside();
 	return true;
 }
@@ -573,24 +492,4 @@ outbox_settle_abort(void)
 		outbox_order_unsettled(dlist_container(OutboxDelivery, link, node));
 		wait_again(node);
 	}
-}
-
-void
-outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, TimestampTz now)
-{
-	OutboxDelivery delivery = {.attempted = true, .verdict.state = OUTBOX_DELIVERED};
-
-	if (!open_table())
-		return;
-	for (int i = 0; i < n; i++)
-	{
-		delivery.id = receipts[i].id;
-		delivery.handler_id = receipts[i].handler_id;
-		delivery.attempts = receipts[i].attempts;
-		delivery.budget_from = receipts[i].budget_from;
-		delivery.http_status = receipts[i].http_status;
-		delivery.tid = receipts[i].tid;
-		written[i] = (settle_one(&delivery, now) == SETTLED);
-	}
-	outbox_deliveries_close(&table);
 }

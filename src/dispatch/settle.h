@@ -17,7 +17,6 @@
 #define OUTBOX_SETTLE_H
 
 #include "dispatch/lane.h"
-#include "dispatch/receipt.h"
 
 /*
  * An attempt has ended: delivery->verdict and its companions are set.  The
@@ -75,11 +74,5 @@ extern void outbox_outcomes_give_back(dlist_head *from);
  * expected again.
  */
 extern void outbox_outcome_written(OutboxDelivery *delivery, TimestampTz now);
-
-/*
- * Process: the settler.  Write receipts in the current transaction with its
- * active snapshot, and say of each whether it was written.
- */
-extern void outbox_settle_receipts(const OutboxReceipt *receipts, int n, bool *written, TimestampTz now);
 
 #endif							/* OUTBOX_SETTLE_H */

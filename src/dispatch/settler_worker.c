@@ -31,7 +31,7 @@
 
 #include "compat.h"
 #include "dispatch/receipt.h"
-#include "dispatch/settle.h"
+#include "dispatch/settle_row.h"
 #include "shared/shmem.h"
 #include "worker/interrupt.h"
 #include "worker/settings.h"
@@ -164,7 +164,6 @@ settle(void)
 	}
 	PG_CATCH();
 	{
-		outbox_settle_abort();
 		(void) outbox_work_abort(iteration_context, GetCurrentTimestamp());
 		memset(written, 0, nreceipts * sizeof(bool));
 	}
