@@ -7,14 +7,15 @@
  * indexes and WAL included, and triggers on the table that are ENABLE ALWAYS,
  * with the owner's rights.  Others do not fire: whoever was granted TRIGGER
  * can make those.  Nor do those with transition tables, which there are none
- * of; outbox.verify() names them.  Starting an executor for every row of a kept plan costs
- * more than the row itself, so rows are handed to its lowest layer, and what
- * that works with is kept from one writer to the next.  No right on a table is
- * checked; the right to call the function that writes is what counts.
+ * of; outbox.verify() names them.  Starting an executor for every row of a
+ * kept plan costs more than the row itself, so rows are handed to its lowest
+ * layer, and what that works with is kept from one writer to the next.  No
+ * right on a table is checked; the right to call the function that writes is
+ * what counts.
  *
  * For the rest of this room and for staging.  Process: any, in a transaction
- * with an active snapshot.  Everything belongs to the memory context and the transaction it
- * is opened in, and is closed by an error's abort.
+ * with an active snapshot.  Everything belongs to the memory context and the
+ * transaction it is opened in, and is closed by an error's abort.
  *
  *-------------------------------------------------------------------------
  */
