@@ -106,10 +106,10 @@ unit-check: $(UNIT_TESTS)
 	prove -e '' $(addprefix ./,$(UNIT_TESTS))
 .PHONY: unit-check unit-module
 
-# Everything that reads what a receiver sends, under libFuzzer, so many seconds
+# Everything that reads what a receiver or a user writes, under libFuzzer, so many seconds
 # each: make fuzz FUZZ_SECONDS=60.  fuzz-http1 is the parser of answers;
 # fuzz-policy what they say: Retry-After and dates, outbox-outcome, answers to
-# batches, and the text that is kept of them.
+# batches, and the text that is kept of them.  fuzz-cron is the rules of schedules.
 FUZZ_SECONDS ?= 60
 FUZZ_CC ?= clang
 FUZZ_CFLAGS = -g -O1 -Wno-ignored-attributes -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
@@ -127,8 +127,14 @@ fuzz-policy: build/fuzz/receiver_fuzz
 fuzz-http1: build/fuzz/http1_fuzz
 	$(MKDIR_P) build/fuzz/http1_corpus
 	build/fuzz/http1_fuzz $(FUZZ_RUN) -max_len=2048 -dict=test/unit/fuzz/http1.dict build/fuzz/http1_corpus
-fuzz: fuzz-http1 fuzz-policy
-.PHONY: fuzz fuzz-policy fuzz-http1
+build/fuzz/cron_fuzz: test/unit/fuzz/cron_fuzz.c src/schedule/cron.c src/schedule/cron.h
+	$(MKDIR_P) build/fuzz
+	$(FUZZ_CC) $(CPPFLAGS) $(FUZZ_CFLAGS) -o $@ $(filter %.c,$^) -L$(pkglibdir) -L$(libdir) -lpgcommon -lpgport
+fuzz-cron: build/fuzz/cron_fuzz
+	$(MKDIR_P) build/fuzz/cron_corpus
+	build/fuzz/cron_fuzz $(FUZZ_RUN) -max_len=128 -dict=test/unit/fuzz/cron.dict build/fuzz/cron_corpus
+fuzz: fuzz-http1 fuzz-policy fuzz-cron
+.PHONY: fuzz fuzz-policy fuzz-http1 fuzz-cron
 
 # Everything is built anew when a header changes; that takes half a minute.
 $(OBJS) $(HTTP_OBJS): $(call files,src/*.h src/*/*.h src/*/*/*.h)

@@ -1235,7 +1235,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many}'::text[], '{}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,health,_dispatchers}',
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health,_dispatchers}',
 			'{deliveries,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers}'),
 		('monitor', '{health,_dispatchers}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = _part.part
@@ -2516,6 +2516,19 @@ warn_after, critical_after: ages of the oldest due delivery, paused handlers asi
 Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 Reads outstanding and dead deliveries only, however many are settled.';
+
+-----------------------------------------------------------------------------
+-- Schedules
+-----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox.next_runs(cron text, timezone text DEFAULT 'UTC', after timestamptz DEFAULT NULL, n int DEFAULT 10) RETURNS SETOF timestamptz
+LANGUAGE c STABLE PARALLEL SAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_sql_next_runs';
+COMMENT ON FUNCTION outbox.next_runs IS
+'What a cron expression means: the times of its next occurrences.
+cron: minute, hour, day of the month, month and day of the week, or six fields with seconds in front. A field is *, or a list of values and ranges, with a step after * or a range; months and weekdays have names (JAN, MON); L is the last day of the month, L-2 the second before it, FRIL the last Friday, MON#2 the second Monday. @yearly, @monthly, @weekly, @daily and @hourly stand for what they say. If neither day field begins with *, either of them is enough.
+timezone: a name that TimeZone takes. Where its clocks change, times of the day that are left out occur once, at the change, and those that come twice the first time only; a rule whose hour or minute begins with * goes by the clock on the wall.
+after: the occurrences are later than that; NULL for now. n: how many, up to 1000.
+Errors: invalid_parameter_value, with the position and the reason for a bad expression; null_value_not_allowed.';
 
 -----------------------------------------------------------------------------
 -- Views

@@ -12,7 +12,7 @@ INSERT INTO privilege VALUES
 ('function', 'stage try_stage stage_many', 'PW'),
 ('function', 'claim complete complete_many retry retry_many fail fail_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),
-('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify', 'OW'),
+('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify next_runs', 'OW'),
 ('procedure', 'drain', 'OW'),
 ('function', 'health _dispatchers', 'OMW'),
 ('function', 'create_handler alter_handler drop_handler rotate_secret erase_tenant adopt accept', 'W'),

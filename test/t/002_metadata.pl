@@ -97,7 +97,7 @@ foreach my $room (slurp('src/rooms.txt') =~ /^([a-z_]\w*)\t/mg)
 
 # "Every error has a hint": whatever a call is refused for by name.
 my @without;
-foreach my $file (map { glob "$root/src/$_/*.c" } qw(stage handler consume operate policy))
+foreach my $file (map { glob "$root/src/$_/*.c" } qw(stage handler schedule consume operate policy))
 {
 	my $text = slurp($file =~ s{^\Q$root\E/}{}r);
 	while ($text =~ /ereport\(ERROR,(.*?)\);\n/sg)
