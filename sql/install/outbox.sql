@@ -1614,7 +1614,15 @@ BEGIN
 	WITH gone AS (
 		-- By where they are, as _cancel_rows() does; what else is needed by scalar subqueries, each by its key.
 		DELETE FROM outbox.receipt r WHERE r.ctid = ANY (places)
-		RETURNING r.message_id, r.handler_id, r.attempts
+		RETURNING r.message_id, r.handler_id, r.attempts, r.state, r.budget_from
+	), counted AS (
+		-- The first request of a budget may be out still for what was cancelled
+		-- before its answer came.  It counts as made, or its answer would pass for
+		-- one to the request that is sent now: both would have the same number.
+		SELECT g.message_id, g.handler_id, g.attempts + CASE
+			WHEN g.state = 5 AND g.attempts = g.budget_from AND g.attempts < 2147483647
+				AND (SELECT h.url IS NOT NULL FROM outbox.handler h WHERE h.id = g.handler_id) THEN 1 ELSE 0 END AS attempts
+		FROM gone g
 	), revived AS (
 		INSERT INTO outbox.delivery (message_id, handler_id, due_at, attempts, budget_from, min_version, key)
 		SELECT g.message_id, g.handler_id, at, g.attempts, g.attempts,
@@ -1622,7 +1630,7 @@ BEGIN
 				THEN (SELECT m.min_version FROM outbox.message m WHERE m.id = g.message_id) END,
 			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = g.handler_id)
 				THEN (SELECT m.key FROM outbox.message m WHERE m.id = g.message_id) END
-		FROM gone g
+		FROM counted g
 		RETURNING handler_id, due_at, message_id
 	)
 	SELECT count(*) INTO n
@@ -1732,8 +1740,9 @@ END $$;
 COMMENT ON FUNCTION outbox.requeue IS
 'Bring the dead and cancelled deliveries of a message back: pending, due now, with a fresh attempt budget.
 id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
-A message that no handler took (outbox.unrouted = dead) goes to the handlers that take its topic now.
+A message that no handler took (outbox.unrouted = dead) goes to the handlers that take its topic now, not before the time that it was scheduled for.
 Receipts of handlers that succeeded stay, and what is outstanding is left alone.
+One that was cancelled before any attempt of its budget was settled may have a request out still: where requests are pushed that counts as an attempt made, so that its answer changes nothing.
 Returns the number of deliveries brought back, 0 if none was dead or cancelled.
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler, object_not_in_prerequisite_state if its handler was dropped or nobody takes its topic.';
 
@@ -2194,7 +2203,7 @@ BEGIN
 	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox.prune IS
-'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
+'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement; of a message that nobody took, from the time that it was scheduled for, if it was. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
 Expired entries of outbox.inbox go as well.
 max_messages: stop after so many; they go oldest first, outbox.prune_batch_size a statement. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once: each takes other messages, and none waits for a locked one.

@@ -42,15 +42,41 @@ is($node->sql("SELECT error FROM outbox.deliveries WHERE message_id = '$id'"), '
 $id = $node->stage('t.x', '{}');
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE message_id = '$id'", 'delivered', 'the lane goes on');
 
-# cancel and requeue while the request is out: the old answer settles nothing
-# that it does not belong to, and the message is delivered in the end.
-$receiver->on('/h', { hang => 1 });
-$receiver->forget;
-$id = $node->stage('t.x', '{}');
-ok($receiver->wait_for_requests(1, '/h'), 'a request is out');
-is($node->sql("SELECT outbox.cancel('$id') + outbox.requeue('$id')"), 2, 'cancel and requeue');
-$receiver->release('/h', { status => 500 });
-$node->wait_for("SELECT state FROM outbox.deliveries WHERE message_id = '$id'", 'delivered', 'delivered after all');
+# cancel and requeue while the first request of a budget is out: the old answer
+# settles nothing that it does not belong to, so neither does a failure bury
+# what has one attempt, nor does a success stand for the request that follows.
+$node->sql('CREATE TABLE seen (attempt int, outcome text)');
+$node->sql(<<'END');
+CREATE ROLE judge;
+GRANT INSERT ON seen TO judge;
+CREATE FUNCTION note_outcome(s outbox.settlement) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.seen VALUES (s.attempt, s.outcome) $$;
+ALTER FUNCTION note_outcome OWNER TO judge;
+END
+$node->handler('only', ['only.*'], $receiver->url('/only'), max_attempts => 1);
+$node->handler('told', ['told.*'], $receiver->url('/told'), max_attempts => 1, on_settle => 'note_outcome(outbox.settlement)');
+$node->handler('later', ['later.*'], $receiver->url('/later'), max_attempts => 1);
+foreach my $case ([ 'only', 500 ], [ 'only', 200 ], [ 'told', 500 ], [ 'told', 200 ])
+{
+	my ($handler, $status) = @$case;
+	$receiver->on("/$handler", { hang => 1 });
+	$receiver->forget;
+	$id = $node->stage("$handler.x", '{}');
+	ok($receiver->wait_for_requests(1, "/$handler"), 'a request is out');
+	is($node->sql("SELECT outbox.cancel('$id') + outbox.requeue('$id')"), 2, 'cancel and requeue');
+	is($receiver->release("/$handler", { status => $status }), 1, "it is answered $status");
+	ok($receiver->wait_for_requests(2, "/$handler"), "$handler, $status: it is sent once more");
+	$node->wait_for("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$id'", 'delivered 2', 'the new one is what counts');
+	is(join(' ', map { $_->{headers}{'outbox-attempt'} } $receiver->requests("/$handler")), '1 2', 'under a number of its own');
+}
+is($node->sql("SELECT string_agg(attempt || ' ' || outcome, ', ') FROM seen"), '2 delivered, 2 delivered', 'on_settle hears of the new ones only');
+
+# What was never sent counts the same: nobody can tell.  It stays within its budget.
+$node->sql("SELECT outbox.pause_handler('later')");
+$id = $node->stage('later.x', '{}');
+$node->sql("SELECT outbox.cancel('$id'), outbox.requeue('$id')") foreach 1 .. 2;
+is($node->sql("SELECT attempts || ' ' || attempts_of_budget FROM outbox.deliveries WHERE message_id = '$id'"), '2 0', 'each requeue begins a budget');
+$node->sql("SELECT outbox.resume_handler('later')");
+$node->wait_for("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$id'", 'delivered 3', 'which has its attempt');
 
 # retry_now on a delivery whose retry is out already does not send it twice at once.
 $receiver->on('/h', { status => 500 }, { hang => 1 });
