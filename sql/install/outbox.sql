@@ -69,7 +69,9 @@ CREATE TABLE outbox.message (
 	tenant text,
 	correlation_id text,
 	headers jsonb,
-	payload jsonb NOT NULL
+	payload jsonb NOT NULL,
+	-- of one that is scheduled: nobody may get it sooner, however late it is routed
+	deliver_at timestamptz
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
@@ -1677,7 +1679,7 @@ BEGIN
 	PERFORM FROM outbox.message m WHERE m.id = ANY (ids) ORDER BY m.id FOR NO KEY UPDATE;
 	WITH routed AS (
 		INSERT INTO outbox.delivery (message_id, handler_id, due_at, min_version, key)
-		SELECT c.message_id, c.handler_id, clock_timestamp(),
+		SELECT c.message_id, c.handler_id, greatest(clock_timestamp(), (SELECT m.deliver_at FROM outbox.message m WHERE m.id = c.message_id)),
 			CASE WHEN (SELECT h.url IS NULL FROM outbox.handler h WHERE h.id = c.handler_id)
 				THEN (SELECT m.min_version FROM outbox.message m WHERE m.id = c.message_id) END,
 			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = c.handler_id)
@@ -1812,7 +1814,7 @@ END $$;
 COMMENT ON FUNCTION outbox.replay IS
 'Deliver again to one handler what it was delivered: pending, due now, with a fresh attempt budget, under the same message id and the next attempt number.
 handler: name. since, until: time of staging; until is excluded and may be left out. topic: a pattern. tenant: only this tenant''s.
-backfill: also messages of the handler''s topics that it never had, staged before it was created or before it took the topic.
+backfill: also messages of the handler''s topics that it never had, staged before it was created or before it took the topic; none before the time that it was scheduled for.
 max_rows: at most so many, oldest first. dry_run: change nothing, only count.
 Dead and cancelled deliveries are left to outbox.requeue_where(). Only what outbox.prune() has not removed can be replayed.
 Returns the number of deliveries. Errors: undefined_object for an unknown or dropped handler, invalid_parameter_value for an impossible range.';
@@ -2166,9 +2168,10 @@ BEGIN
 			WHERE m.id > reached AND m.id < ceiling
 				AND (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = m.id LIMIT 1) IS NULL
 				AND coalesce((
-					SELECT bool_and(r.settled_at < CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
+					SELECT bool_and(greatest(r.settled_at, CASE WHEN r.handler_id = 0 AND r.state = 4 THEN m.deliver_at END)
+							< CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
 						AND (r.key IS NULL OR r.handler_id <> ALL (blocking)))
-					FROM outbox.receipt r WHERE r.message_id = m.id), m.staged_at < delivered_before)
+					FROM outbox.receipt r WHERE r.message_id = m.id), greatest(m.staged_at, m.deliver_at) < delivered_before)
 			ORDER BY m.id
 			LIMIT least(batch, max_messages - messages)
 			FOR UPDATE SKIP LOCKED) AS v;

@@ -29,6 +29,8 @@ outbox_insert_message(OutboxWriter *writer, const OutboxNewMessage *message)
 	outbox_row_set_pointer(row, Anum_message_correlation_id, arguments->correlation_id);
 	outbox_row_set_pointer(row, Anum_message_headers, arguments->headers);
 	outbox_row_set_pointer(row, Anum_message_payload, message->payload);
+	if (arguments->due_at > arguments->staged_at)
+		outbox_row_set(row, Anum_message_deliver_at, TimestampTzGetDatum(arguments->due_at));
 	outbox_writer_insert(writer, OUTBOX_TABLE_MESSAGE);
 }
 

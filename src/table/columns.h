@@ -28,7 +28,8 @@ enum
 	Anum_message_correlation_id,
 	Anum_message_headers,
 	Anum_message_payload,
-	Natts_message = Anum_message_payload
+	Anum_message_deliver_at,
+	Natts_message = Anum_message_deliver_at
 };
 
 /* outbox.delivery: what is outstanding */

@@ -226,6 +226,21 @@ SET outbox.delivered_retention = '1 h';
 SELECT * FROM outbox.prune();
 SET outbox.delivered_retention = 0;
 SELECT * FROM outbox.prune();
+
+-- One that is scheduled, and that nobody takes yet, waits for its time.
+TRUNCATE named;
+INSERT INTO named SELECT 'kept', outbox.stage('nobody.cares', delay => '1 h');
+INSERT INTO named SELECT 'past', outbox.stage('nobody.cares', deliver_at => '2001-01-01');
+SET outbox.unrouted = dead;
+INSERT INTO named SELECT 'dead', outbox.stage('nobody.cares', delay => '1 h');
+RESET outbox.unrouted;
+SELECT * FROM outbox.prune();
+SELECT n.name, m.deliver_at - m.staged_at AS after FROM named n JOIN outbox.message m ON m.id = n.id ORDER BY n.name;
+SELECT pg_temp.new_handler('cares', '{nobody.*}');
+SELECT outbox.requeue(pg_temp.id('dead')), outbox.replay('cares', '-infinity', topic => 'nobody.cares', backfill => true);
+SELECT n.name, d.state, d.due_at - d.staged_at AS after FROM named n JOIN outbox.deliveries d ON d.message_id = n.id WHERE d.handler = 'cares' ORDER BY n.name;
+SELECT outbox.drop_handler('cares');
+SELECT * FROM outbox.prune();
 RESET outbox.delivered_retention;
 RESET outbox.dead_retention;
 RESET outbox.prune_batch_size;

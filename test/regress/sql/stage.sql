@@ -6,7 +6,7 @@ CALL regress.start_anew();
 
 -- The numbers that the library gives columns are the install script's.
 SELECT attrelid::regclass, string_agg(attname, ', ' ORDER BY attnum) AS columns
-FROM pg_attribute WHERE attrelid IN ('outbox.message'::regclass, 'outbox.delivery'::regclass, 'outbox.receipt'::regclass) AND attnum > 0
+FROM pg_attribute WHERE attrelid IN ('outbox.message'::regclass, 'outbox.delivery'::regclass, 'outbox.receipt'::regclass, 'outbox.handler_secret'::regclass) AND attnum > 0
 GROUP BY attrelid ORDER BY attrelid::regclass::text;
 
 SELECT outbox.create_handler('all', '{*}') IS NOT NULL AS created;
