@@ -2469,6 +2469,8 @@ DECLARE
 	warn text[] := '{}';
 	pushing boolean;
 	problem text;
+	shortage text;
+	shortage_since timestamptz;
 	on_settle_age interval;
 	waiting record;
 BEGIN
@@ -2477,7 +2479,8 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Both are ages of the oldest due delivery.';
 	END IF;
 
-	SELECT d.state, d.pid, d.in_flight, d.last_error INTO dispatcher, dispatcher_pid, in_flight, problem
+	SELECT d.state, d.pid, d.in_flight, d.last_error, d.shortage, d.shortage_since
+	INTO dispatcher, dispatcher_pid, in_flight, problem, shortage, shortage_since
 	FROM outbox._dispatchers() d WHERE d.database = current_database();
 	dispatcher := CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE coalesce(dispatcher, 'stopped') END;
 	in_flight := coalesce(in_flight, 0);
@@ -2497,8 +2500,13 @@ BEGIN
 		critical := critical || outbox._why_copy();
 	ELSIF pushing AND dispatcher NOT IN ('running', 'starting', 'standby') THEN
 		critical := critical || format('nothing is pushed: dispatcher is %s%s', dispatcher, ' (' || problem || ')');
-	ELSIF dispatcher = 'running' AND problem IS NOT NULL THEN
+	ELSIF dispatcher = 'running' AND problem IS NOT NULL AND problem IS DISTINCT FROM shortage THEN
 		warn := warn || format('dispatcher: %s', problem);
+	END IF;
+	IF shortage_since < clock_timestamp() - critical_after THEN
+		critical := critical || format('requests cannot be sent since %s: %s', date_trunc('second', shortage_since), shortage);
+	ELSIF shortage IS NOT NULL THEN
+		warn := warn || format('requests cannot be sent since %s: %s', date_trunc('second', shortage_since), shortage);
 	END IF;
 	IF oldest_due_age > critical_after THEN
 		critical := critical || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
@@ -2525,7 +2533,7 @@ END $$;
 COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, or nothing is pushed although there are push handlers. Warn: deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
+Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 Reads outstanding and dead deliveries only, however many are settled.';
 
@@ -2738,13 +2746,14 @@ WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0
 END $do$;
 COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause, circuit breaker, and the requests a second to which one is slowed down because its receiver answers 429 or 503. No secrets: only whether there is one, and the names of the headers';
 
-CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz)
+CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz,
+	OUT shortage text, OUT shortage_since timestamptz)
 RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_dispatchers';
 COMMENT ON FUNCTION outbox._dispatchers IS 'Internal: what outbox.dispatchers shows';
 
 CREATE VIEW outbox.dispatchers AS SELECT * FROM outbox._dispatchers();
-COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when';
+COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when; and, while requests cannot leave this machine, what it is short of, what lifts that, and since when';
 
 -----------------------------------------------------------------------------
 -- Grants: PUBLIC gets nothing

@@ -94,13 +94,16 @@ static void
 show_state(void)
 {
 	const char *problem = outbox_duties_problem();
+	TimestampTz since = 0;
+	const char *shortage = outbox_unsent_problem(&since);
 
+	outbox_slot_shortage(shortage, since);
 	if (problem == NULL)
 		problem = outbox_outcomes_problem();
 	if (problem == NULL)
 		problem = outbox_on_settle_problem();
 	if (problem == NULL)
-		problem = outbox_unsent_problem();
+		problem = shortage;
 
 	if (!outbox_reload_is_known())
 		outbox_slot_error(outbox_duties_problem());

@@ -330,11 +330,15 @@ send_request(Outgoing *request, TimestampTz now)
 			deliveries_out += request->n;
 			return true;
 		}
+		/* While others are out it only waits for its turn. */
+		if (transport->in_flight() == 0)
+			outbox_unsent_report(request->handler->name, HTTP_LACKS_MEMORY, "this machine has no memory free for a request");
 		take_back(request);
 		return false;
 	}
 	if (bury_unwritable(request) == 0)
 	{
+		outbox_unsent_report(request->handler->name, HTTP_LACKS_MEMORY, "this machine has no memory free to write a request");
 		free_unsent(request);
 		return false;
 	}
@@ -577,12 +581,12 @@ finish_request(Outgoing *request, TimestampTz now)
 	deliveries_out -= request->n;
 	if (request->exchange.failure == HTTP_NOT_SENT)
 	{
-		outbox_unsent_report(request->handler->name, request->exchange.error);
+		outbox_unsent_report(request->handler->name, request->exchange.shortage, request->exchange.error);
 		transport->release(&request->exchange);
 		take_back(request);
 		return;
 	}
-	outbox_unsent_over();
+	outbox_unsent_over(request->handler->name);
 	judge_request(request, now);
 	transport->release(&request->exchange);
 	free_request(request);

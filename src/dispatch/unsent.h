@@ -5,8 +5,9 @@
  *
  * Such requests spend no attempt, so nothing of them is in the log of
  * attempts: they go out a little later, and would go on to for ever without a
- * trace.  The server's log says so, once a minute at most, and
- * outbox.dispatchers for as long as it lasts.
+ * trace.  The server's log says so, once a minute at most; for as long as it
+ * lasts outbox.dispatchers and outbox.health() say what is short, since when,
+ * and what lifts it.
  *
  * Process: the dispatcher.
  *
@@ -15,13 +16,15 @@
 #ifndef OUTBOX_UNSENT_H
 #define OUTBOX_UNSENT_H
 
-/* A request to this handler was not sent; problem is what this machine lacks. */
-extern void outbox_unsent_report(const char *handler, const char *problem);
+#include "http/transport.h"
 
-/* A request was sent. */
-extern void outbox_unsent_over(void);
+/* A request to this handler was not sent; problem says it in words. */
+extern void outbox_unsent_report(const char *handler, HttpShortage shortage, const char *problem);
 
-/* What this machine lacks at present, or NULL. */
-extern const char *outbox_unsent_problem(void);
+/* A request to this handler was sent. */
+extern void outbox_unsent_over(const char *handler);
+
+/* What this machine lacks at present, and by the wall clock since when; NULL: nothing. */
+extern const char *outbox_unsent_problem(TimestampTz *since);
 
 #endif							/* OUTBOX_UNSENT_H */

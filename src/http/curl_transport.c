@@ -189,6 +189,8 @@ transfer_done(OutboxJob *job, CURLcode result)
 		transfer->target->state.reached = true;
 	exchange->resent = job->resent;
 	exchange->reused = job->connected && job->reused;
+	if (failure == HTTP_NOT_SENT)
+		exchange->shortage = outbox_job_shortage(job, result);
 
 	/* What the receiver still has to say on a stream that we left may be a burden to those that follow. */
 	if (transfer->answer.enough)

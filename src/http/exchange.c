@@ -107,6 +107,7 @@ void
 outbox_exchange_begin(HttpExchange *exchange)
 {
 	exchange->failure = HTTP_ANSWERED;
+	exchange->shortage = HTTP_LACKS_NOTHING;
 	exchange->error[0] = '\0';
 	exchange->response = NULL;
 	exchange->reused = false;

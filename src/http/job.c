@@ -873,25 +873,43 @@ outbox_job_failure(const OutboxJob *job, CURLcode result, bool answered)
 	return failure == HTTP_NOT_SENT && was_sent(job) ? HTTP_FAILED_CONNECT : failure;
 }
 
-/* One line about a cause that lies on this machine. */
-static const char *
-describe_local(int error)
+HttpShortage
+outbox_job_shortage(const OutboxJob *job, CURLcode result)
 {
-	switch (error)
+	switch (result == CURLE_OUT_OF_MEMORY ? ENOMEM : local_cause(job))
 	{
 		case EADDRNOTAVAIL:
 		case EADDRINUSE:
 		case EAGAIN:
-			return "this machine has no local port free for a connection to the receiver";
+			return HTTP_LACKS_PORTS;
 		case EACCES:
 		case EPERM:
-			return "this machine does not permit a connection to the receiver";
+			return HTTP_LACKS_PERMISSION;
 		case ENOBUFS:
 		case ENOMEM:
-			return "this machine has no memory free for a connection";
+			return HTTP_LACKS_MEMORY;
 		default:
-			return "this machine has no file descriptor free for a connection";
+			return HTTP_LACKS_DESCRIPTORS;
 	}
+}
+
+/* One line about a cause that lies on this machine. */
+static const char *
+describe_shortage(HttpShortage shortage)
+{
+	switch (shortage)
+	{
+		case HTTP_LACKS_PORTS:
+			return "this machine has no local port free for a connection to the receiver";
+		case HTTP_LACKS_PERMISSION:
+			return "this machine does not permit a connection to the receiver";
+		case HTTP_LACKS_MEMORY:
+			return "this machine has no memory free for a connection";
+		case HTTP_LACKS_DESCRIPTORS:
+		case HTTP_LACKS_NOTHING:
+			break;
+	}
+	return "this machine has no file descriptor free for a connection";
 }
 
 const char *
@@ -902,7 +920,7 @@ outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result)
 	if (failure == HTTP_FAILED_CONNECT && (job->shortage != 0 || job->afresh))
 		return "a kept connection was closed, and no other could be opened";
 	if (failure == HTTP_NOT_SENT)
-		return describe_local(result == CURLE_OUT_OF_MEMORY ? ENOMEM : local_cause(job));
+		return describe_shortage(outbox_job_shortage(job, result));
 	if (result == CURLE_ABORTED_BY_CALLBACK)
 		return "the connection was closed before an answer, twice";
 	if (result == CURLE_UNSUPPORTED_PROTOCOL && job->connected)

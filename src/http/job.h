@@ -137,6 +137,9 @@ extern HttpFailure outbox_job_failure(const OutboxJob *job, CURLcode result, boo
  */
 extern bool outbox_job_was_alerted(const OutboxJob *job);
 
+/* What this machine lacks, where the result means that nothing left it. */
+extern HttpShortage outbox_job_shortage(const OutboxJob *job, CURLcode result);
+
 /* One line about a failure and the result it comes from. */
 extern const char *outbox_job_message(const OutboxJob *job, HttpFailure failure, CURLcode result);
 

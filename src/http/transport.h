@@ -48,6 +48,16 @@ typedef enum HttpFailure
 	HTTP_NOT_SENT				/* nothing left this machine (descriptors, shutdown): no attempt spent */
 } HttpFailure;
 
+/* What this machine lacks, when nothing left it. */
+typedef enum HttpShortage
+{
+	HTTP_LACKS_NOTHING,			/* or nobody knows */
+	HTTP_LACKS_PORTS,
+	HTTP_LACKS_DESCRIPTORS,
+	HTTP_LACKS_MEMORY,
+	HTTP_LACKS_PERMISSION
+} HttpShortage;
+
 /*
  * Where one handler's requests go.  Compared by address: a changed handler
  * gets a new target, and requests already out finish with the old one.
@@ -80,6 +90,7 @@ typedef struct HttpExchange
 
 	/* the answer, valid from next_done() to release() */
 	HttpFailure failure;
+	HttpShortage shortage;		/* with HTTP_NOT_SENT */
 	int			status;			/* 0 when none came */
 	char		error[HTTP_ERROR_LEN];	/* one line, UTF-8 or ASCII not guaranteed; "" if nothing is wrong */
 	char		retry_after[HTTP_HEADER_LEN];	/* "" when absent; cut, never overrun */

@@ -94,6 +94,8 @@ typedef struct OutboxDatabase
 	int			in_flight;
 	bool		sends_nothing;	/* it need not be woken for deliveries */
 	char		last_error[OUTBOX_ERROR_LEN];
+	char		shortage[OUTBOX_ERROR_LEN]; /* what this machine lacks to send; empty: nothing */
+	TimestampTz shortage_since;
 
 	/* Who keeps the dispatcher out (lockout.h); 0: free entry.  Under mutex. */
 	pid_t		locked_out_by[OUTBOX_MAX_LOCKOUTS];

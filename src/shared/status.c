@@ -27,7 +27,7 @@
 
 PG_FUNCTION_INFO_V1(outbox_sql_dispatchers);
 
-#define DISPATCHERS_COLUMNS 6
+#define DISPATCHERS_COLUMNS 8
 
 static const char *
 state_name(OutboxDispatcherState state)
@@ -73,7 +73,9 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	OutboxDispatcherState state;
 	int			in_flight;
 	TimestampTz since;
+	TimestampTz shortage_since;
 	char		error[OUTBOX_ERROR_LEN];
+	char		shortage[OUTBOX_ERROR_LEN];
 	char	   *name;
 
 	SpinLockAcquire(&slot->mutex);
@@ -84,6 +86,8 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	in_flight = slot->in_flight;
 	since = slot->since;
 	memcpy(error, slot->last_error, sizeof(error));
+	memcpy(shortage, slot->shortage, sizeof(shortage));
+	shortage_since = slot->shortage_since;
 	SpinLockRelease(&slot->mutex);
 
 	if (!OidIsValid(dboid) || (name = get_database_name(dboid)) == NULL)
@@ -97,6 +101,9 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	values[3] = Int32GetDatum(in_flight);
 	values[5] = TimestampTzGetDatum(since);
 	put_text(&values[4], &nulls[4], error);
+	put_text(&values[6], &nulls[6], shortage);
+	nulls[7] = nulls[6];
+	values[7] = TimestampTzGetDatum(shortage_since);
 	return true;
 }
 
@@ -110,7 +117,7 @@ describe_database(const char *state, const char *text, Datum *values, bool *null
 	values[2] = CStringGetTextDatum(state);
 	values[3] = Int32GetDatum(0);
 	put_text(&values[4], &nulls[4], text);
-	nulls[5] = true;
+	nulls[5] = nulls[6] = nulls[7] = true;
 }
 
 /* The server's dispatchers are not there yet, or no longer, or find no room. */

@@ -34,6 +34,7 @@ leave_slot(int code, Datum arg)
 	slot->procno = -1;
 	slot->in_flight = 0;
 	slot->sends_nothing = false;
+	slot->shortage[0] = '\0';
 	slot->state = leave_state;
 	if (leave_state == OUTBOX_DISPATCHER_STOPPED)
 	{
@@ -186,6 +187,21 @@ outbox_slot_in_flight(int in_flight)
 {
 	/* A single word that only this process writes: no need for the lock. */
 	slot->in_flight = in_flight;
+}
+
+void
+outbox_slot_shortage(const char *text, TimestampTz since)
+{
+	char		shortage[OUTBOX_ERROR_LEN];
+
+	/* As a rule there is none, and was none. */
+	if (text == NULL && slot->shortage[0] == '\0')
+		return;
+	to_ascii(shortage, text);
+	SpinLockAcquire(&slot->mutex);
+	memcpy(slot->shortage, shortage, sizeof(shortage));
+	slot->shortage_since = since;
+	SpinLockRelease(&slot->mutex);
 }
 
 void

@@ -27,6 +27,9 @@ extern void outbox_slot_state(OutboxDispatcherState state, const char *text);
 extern void outbox_slot_error(const char *text);
 extern void outbox_slot_in_flight(int in_flight);
 
+/* What this machine lacks to send, and since when; NULL: nothing. */
+extern void outbox_slot_shortage(const char *text, TimestampTz since);
+
 /*
  * Say whether the dispatcher sends.  While it does not, nobody wakes it for
  * deliveries: when it sends again, it has to empty the doorbell after this.

@@ -53,6 +53,8 @@ my $node;
 	local $ENV{LD_PRELOAD} = join ' ', $library, $ENV{LD_PRELOAD} // ();
 	$node = OutboxCluster->create('ports');
 }
+my $beside = HttpReceiver->start(unix => "$folder/socket");
+$node->handler('other', ['other.*'], 'http://receiver.test/', unix_socket => "$folder/socket");
 
 foreach my $transport ('auto', 'curl')
 {
@@ -74,13 +76,26 @@ foreach my $transport ('auto', 'curl')
 		'pending 0', "$transport: no attempt is spent");
 	is($node->sql("SELECT count(*) FROM outbox.attempts WHERE handler = '$handler'"), 0, "$transport: none is logged");
 	$node->wait_for("SELECT last_error ~ 'no local port free' FROM outbox.dispatchers", 't', "$transport: outbox.dispatchers says what is missing");
+	is($node->sql(<<"END"), 't|warn|1|t', "$transport: health() says what is short, since when, and what lifts it");
+SELECT bool_and(d.shortage_since BETWEEN m.staged_at AND clock_timestamp()), h.status, count(*), bool_and(h.reasons[1] ~ ('^requests cannot be sent since '
+	|| substr(date_trunc('second', d.shortage_since)::text, 1, 19) || '.*no local port free for a connection .*"$handler".*; it lifts .*net\.ipv4\.ip_local_port_range'))
+FROM outbox.health() h, outbox.dispatchers d, (SELECT min(staged_at) AS staged_at FROM outbox.deliveries WHERE handler = '$handler') m GROUP BY h.status
+END
+	my $since = $node->sql('SELECT shortage_since FROM outbox.dispatchers');
+	is($node->sql("SELECT status FROM outbox.health(critical_after => '0 s', warn_after => '0 s')"), 'critical', "$transport: for too long, it is critical");
 	my @warnings = $node->log_text =~ /$said/g;
 	is(scalar(@warnings), 1, "$transport: so does the log, once");
+
+	# A handler that needs no port goes on, which does not end the shortage.
+	$node->stage('other.message', '{}');
+	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'other' AND state <> 'delivered'", 0, "$transport: what needs none is delivered");
+	is($node->sql('SELECT shortage_since FROM outbox.dispatchers'), $since, "$transport: which ends no shortage");
 
 	unlink $exhausted;
 	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = '$handler' AND state = 'delivered' AND attempts = 1", 3,
 		"$transport: with ports they are delivered");
-	$node->wait_for('SELECT last_error IS NULL FROM outbox.dispatchers', 't', "$transport: and nothing is missing");
+	$node->wait_for('SELECT last_error IS NULL AND shortage IS NULL AND shortage_since IS NULL FROM outbox.dispatchers', 't', "$transport: and nothing is missing");
+	is($node->sql('SELECT status, reasons FROM outbox.health()'), 'ok|{}', "$transport: and health() is content");
 }
 
 $node->stop;

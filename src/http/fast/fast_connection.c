@@ -314,6 +314,14 @@ fail(Connection *connection, HttpFailure failure, const char *message)
 	close_connection(connection);
 }
 
+/* There is no memory to send with. */
+static void
+fail_for_memory(Connection *connection)
+{
+	connection->exchange->shortage = HTTP_LACKS_MEMORY;
+	fail(connection, HTTP_NOT_SENT, "out of memory");
+}
+
 static void
 answered(Connection *connection, bool more_came)
 {
@@ -557,7 +565,7 @@ send_request(Connection *connection)
 	if (!outbox_http1_write_head(out, &target->shared, exchange) ||
 		(joined && !outbox_http1_reserve(out, exchange->body_len)))
 	{
-		fail(connection, HTTP_NOT_SENT, "out of memory");
+		fail_for_memory(connection);
 		return;
 	}
 	if (joined && exchange->body_len > 0)
@@ -582,6 +590,8 @@ opened(OutboxJob *job, CURLcode result)
 
 	if (failure != HTTP_ANSWERED)
 	{
+		if (failure == HTTP_NOT_SENT)
+			connection->exchange->shortage = outbox_job_shortage(job, result);
 		fail(connection, failure, outbox_job_message(job, failure, result));
 		return;
 	}
@@ -604,7 +614,7 @@ opened(OutboxJob *job, CURLcode result)
 	if (outbox_poller_want(fd, OUTBOX_POLL_IN, &connection->polled))
 		send_request(connection);
 	else
-		fail(connection, HTTP_NOT_SENT, "out of memory");
+		fail_for_memory(connection);
 }
 
 /*
