@@ -362,6 +362,13 @@ outbox_duties_may_settle(TimestampTz now)
 	return may_try(SETTLE, now);
 }
 
+void
+outbox_duties_last_chance(void)
+{
+	outbox_backoff_wait(&troubles[SETTLE], 0, outbox_steady_time());
+	outbox_outcomes_last_chance();
+}
+
 /* On ordered lanes: what has just been settled may let the next of its key go. */
 static bool
 successors_wanted(void)

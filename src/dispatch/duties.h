@@ -52,6 +52,9 @@ extern void outbox_duties_settle_and_read(TimestampTz now, bool sends);
 /* May something be written now?  Not in a pause after it could not. */
 extern bool outbox_duties_may_settle(TimestampTz now);
 
+/* The process is about to end: what could not be written is tried again at once. */
+extern void outbox_duties_last_chance(void);
+
 /* When there will be something to do. */
 extern TimestampTz outbox_duties_next(TimestampTz now, bool sends);
 

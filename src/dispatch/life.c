@@ -66,6 +66,7 @@ start_leaving(TimestampTz now)
 	grace_ends = now + grace();
 	outbox_on_settle_leave();
 	outbox_settler_leave();
+	outbox_duties_last_chance();
 
 	if (outbox_slot_is_locked_out())
 		outbox_slot_leave(OUTBOX_DISPATCHER_LOCKED_OUT, NULL);
@@ -135,6 +136,6 @@ outbox_life_is_over(TimestampTz now)
 	grace_ends = Min(grace_ends, now + grace());
 	if (now >= grace_ends || outbox_reload_is_gone())
 		return true;
-	return outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0 &&
+	return outbox_send_in_flight() == 0 && !outbox_outcomes_may_be_written() && outbox_settler_outstanding() == 0 &&
 		outbox_on_settle_is_gone() && outbox_settler_is_gone();
 }

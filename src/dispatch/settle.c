@@ -54,6 +54,7 @@ static int	naside = 0;
 static int	aside_batch = 1;	/* so many at once, while they can be written */
 static OutboxBackoff aside_gap; /* between two that cannot */
 static char aside_error[OUTBOX_ERROR_LEN];
+static bool last_chance = false;	/* the process is about to end: each is tried once more, without pauses */
 
 /* What the running transaction does, for the case that it fails. */
 static int	batch_limit = MAX_BATCH;	/* it takes no more outcomes than these */
@@ -153,6 +154,32 @@ outbox_outcomes_next_aside(void)
 	dlist_foreach(iter, &aside)
 		next = Min(next, outbox_backoff_until(&dlist_container(OutboxDelivery, link, iter.cur)->trouble));
 	return next == DT_NOEND ? DT_NOEND : Max(next, outbox_backoff_until(&aside_gap));
+}
+
+void
+outbox_outcomes_last_chance(void)
+{
+	dlist_iter	iter;
+
+	last_chance = true;
+	outbox_backoff_succeed(&aside_gap);
+	dlist_foreach(iter, &aside)
+		outbox_backoff_succeed(&dlist_container(OutboxDelivery, link, iter.cur)->trouble);
+}
+
+bool
+outbox_outcomes_may_be_written(void)
+{
+	dlist_iter	iter;
+
+	if (nwaiting > 0 || !dlist_is_empty(&locked_rows))
+		return true;
+	dlist_foreach(iter, &aside)
+	{
+		if (dlist_container(OutboxDelivery, link, iter.cur)->trouble.failures == 0)
+			return true;
+	}
+	return false;
 }
 
 const char *
@@ -368,10 +395,11 @@ blame(OutboxDelivery *culprit, const char *error, TimestampTz now)
 	/* Those before it could be written. */
 	batch_limit = Max(taken, 1);
 	if (apart)
-	{
 		aside_batch = 1;
+	if (last_chance)
+		return;
+	if (apart)
 		outbox_backoff_fail(&aside_gap, &aside_gaps, now);
-	}
 	else if (++failed_in_a_row > MAX_FAILED_IN_A_ROW)
 	{
 		put_list_aside(&waiting, lane, now);

@@ -53,6 +53,14 @@ extern void outbox_settle_abort(void);
  */
 extern bool outbox_settle_failed(const char *error, bool lasts, TimestampTz now);
 
+/*
+ * The process is about to end: each that is aside is tried once more, at once.
+ * Is there any outcome that may be written yet: one that waits, whose row
+ * somebody holds, or that has not had its last chance?
+ */
+extern void outbox_outcomes_last_chance(void);
+extern bool outbox_outcomes_may_be_written(void);
+
 /* When one that is aside is to be tried again; and why there are any, in words (NULL: there are none). */
 extern TimestampTz outbox_outcomes_next_aside(void);
 extern const char *outbox_outcomes_problem(void);

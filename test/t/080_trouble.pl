@@ -73,6 +73,62 @@ is($receiver->count('/broken'), 40, 'and was sent once');
 $node->wait_for('SELECT last_error IS NULL FROM outbox.dispatchers', 't', 'nothing is aside any more');
 same_process('outcomes put aside');
 
+# --- outcomes that fail only when they commit say nothing of which they are
+$node->handler('commits', ['commits'], $receiver->url('/commits'), concurrency => 20);
+$node->sql(<<'END');
+CREATE TABLE refused (message_id uuid);
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF EXISTS (SELECT FROM public.refused r WHERE r.message_id OPERATOR(pg_catalog.=) NEW.message_id) THEN
+		RAISE EXCEPTION 'not at commit';
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON outbox.receipt DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();
+ALTER TABLE outbox.receipt ENABLE ALWAYS TRIGGER refuse;
+BEGIN;
+WITH staged AS (SELECT n, outbox.stage('commits') AS id FROM generate_series(1, 60) n) INSERT INTO refused SELECT id FROM staged WHERE n IN (1, 31, 60);
+COMMIT;
+END
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'commits' AND state = 'delivered'", 57, 'what can be committed is, whatever waits beside it');
+$node->wait_for('SELECT last_error FROM outbox.dispatchers', 'outcomes that cannot be written: 3, the latest for: not at commit', 'the others are found and put aside');
+is($receiver->count('/commits'), 60, 'each was sent once');
+same_process('outcomes that cannot be committed');
+
+# --- a planned end writes what can be written by then, whatever pause it is in
+my $rolled_back = $node->sql($aborted);
+$node->wait_for("SELECT xact_rollback >= $rolled_back + 12 FROM pg_stat_database WHERE datname = 'postgres'", 't', 'pauses grow');
+$node->sql('DELETE FROM refused WHERE message_id <> (SELECT r.message_id FROM refused r ORDER BY r.message_id LIMIT 1)');
+$node->sql("SELECT pg_terminate_backend($pid)");
+$pid = $node->wait_for_dispatcher('postgres', $pid);
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'commits' AND state = 'delivered' AND attempts = 1", 59, 'what can be written at the end is written');
+$receiver->wait_for_requests(61, '/commits');
+$node->wait_for('SELECT last_error FROM outbox.dispatchers', 'outcomes that cannot be written: 1, the latest for: not at commit', 'the one that cannot be is sent again');
+is($receiver->count('/commits'), 61, 'and no other');
+$node->sql('TRUNCATE refused');
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'commits' AND state = 'delivered'", 60, 'until it can be');
+is($receiver->count('/commits'), 61, 'once');
+$node->sql('DROP TRIGGER refuse ON outbox.receipt');
+
+# --- and waits for a row that somebody holds
+$node->handler('held', ['held'], $receiver->url('/held'));
+$receiver->on('/held', { hang => 1 });
+my $held = $node->stage('held');
+$receiver->wait_for_requests(1, '/held');
+my $holder = PsqlSession->new($node);
+$node->append_conf('postgresql.conf', 'outbox.shutdown_grace = 1h');
+$node->reload;
+$node->wait_for("SELECT setting FROM pg_settings WHERE name = 'outbox.shutdown_grace'", 3600000);
+$holder->run("BEGIN; SELECT FROM outbox.delivery WHERE message_id = '$held' FOR UPDATE");
+$receiver->release('/held');
+$node->wait_for('SELECT in_flight FROM outbox.dispatchers', 0, 'it is answered');
+$node->sql("SELECT pg_terminate_backend($pid)");
+$holder->run('COMMIT');
+$holder->close;
+$pid = $node->wait_for_dispatcher('postgres', $pid);
+$node->wait_for("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$held'", 'delivered 1', 'a row that was held is written when it is let go');
+is($receiver->count('/held'), 1, 'and not sent again');
+
 # --- the handlers cannot be read: outcomes are written all the same
 $node->handler('slow', ['slow'], $receiver->url('/slow'));
 $receiver->on('/slow', { hang => 1 });
@@ -108,7 +164,7 @@ $receiver->wait_for_requests(1, '/slow');
 # Nobody can connect then, either.
 my $session = PsqlSession->new($node);
 $operator->run('BEGIN; LOCK TABLE pg_db_role_setting IN ACCESS EXCLUSIVE MODE');
-$node->append_conf('postgresql.conf', 'outbox.shutdown_grace = 1h');
+$node->append_conf('postgresql.conf', 'outbox.log_attempts = failures');
 $node->reload;
 $session->run("SELECT outbox.stage('all') FROM generate_series(1, 5)");
 $node->wait_while_not(sub { return $session->run("SELECT count(*) FROM outbox.deliveries WHERE handler = 'all' AND state = 'delivered'") == 25 }, 'while settings cannot be read, others are delivered');
