@@ -16,6 +16,12 @@
 CREATE SCHEMA outbox;
 COMMENT ON SCHEMA outbox IS 'Transactional outbox: messages, their deliveries and the handlers that take them';
 
+-- What only outbox itself calls is out of its users' sight, and nobody can name
+-- it but the owner.  Views and column defaults that call such a function were
+-- parsed here, so that their readers need no USAGE.
+CREATE SCHEMA outbox_internal;
+COMMENT ON SCHEMA outbox_internal IS 'What outbox itself calls, for nobody else';
+
 -----------------------------------------------------------------------------
 -- Tables
 -----------------------------------------------------------------------------
@@ -41,22 +47,22 @@ CREATE TABLE outbox.installation (
 );
 COMMENT ON TABLE outbox.installation IS 'Identity of the database this outbox may send from; see outbox.adopt()';
 
-CREATE FUNCTION outbox._place(OUT restored_as text, OUT site text) RETURNS record
+CREATE FUNCTION outbox_internal.place(OUT restored_as text, OUT site text) RETURNS record
 LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_place';
-COMMENT ON FUNCTION outbox._place IS 'Internal: the id of the backup''s restore that this data directory comes from, NULL if from none; and outbox.site';
+COMMENT ON FUNCTION outbox_internal.place IS 'Internal: the id of the backup''s restore that this data directory comes from, NULL if from none; and outbox.site';
 
 INSERT INTO outbox.installation (system_identifier, database_oid, restored_as, site)
 SELECT c.system_identifier, d.oid, p.restored_as, p.site
-FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d, outbox._place() p
+FROM pg_catalog.pg_control_system() c, pg_catalog.pg_database d, outbox_internal.place() p
 WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database();
 
-CREATE FUNCTION outbox._home() RETURNS uuid
+CREATE FUNCTION outbox_internal.home() RETURNS uuid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	SELECT i.id FROM outbox.installation i, pg_control_system() c, pg_database d
 	WHERE d.datname = current_database() AND i.system_identifier = c.system_identifier AND i.database_oid = d.oid
 	ORDER BY i.installed_at DESC LIMIT 1
 $$;
-COMMENT ON FUNCTION outbox._home IS 'Internal: id of the installation that is this database; NULL in a copy';
+COMMENT ON FUNCTION outbox_internal.home IS 'Internal: id of the installation that is this database; NULL in a copy';
 
 -- What a producer staged.  Written once, never updated.
 CREATE TABLE outbox.message (
@@ -132,9 +138,9 @@ CREATE INDEX receipt_buried ON outbox.receipt (state, handler_id, message_id) WH
 CREATE INDEX receipt_blocking ON outbox.receipt (handler_id, key, message_id) WHERE key IS NOT NULL;
 
 -- The formats of requests: a table in the library (src/format/format.c).
-CREATE FUNCTION outbox._formats(OUT name text, OUT batches boolean) RETURNS SETOF record
+CREATE FUNCTION outbox_internal.formats(OUT name text, OUT batches boolean) RETURNS SETOF record
 LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 4 AS 'MODULE_PATHNAME', 'outbox_sql_formats';
-COMMENT ON FUNCTION outbox._formats IS 'Internal: the formats that the library can send, and which of them in batches';
+COMMENT ON FUNCTION outbox_internal.formats IS 'Internal: the formats that the library can send, and which of them in batches';
 
 -- Every option of a handler, in one row and nowhere else: the columns of
 -- outbox.handler and of the view outbox.handlers, the arguments of
@@ -150,7 +156,7 @@ COMMENT ON FUNCTION outbox._formats IS 'Internal: the formats that the library c
 -- "superuser", for them to set; "creation", for outbox.create_handler(), never
 -- changed.  secret: its kind in outbox.handler_secret, where it is kept.
 -- shown: what the view shows instead of the value.
-CREATE FUNCTION outbox._options(OUT name text, OUT type text, OUT initial text, OUT low text, OUT high text, OUT choices text[],
+CREATE FUNCTION outbox_internal.options(OUT name text, OUT type text, OUT initial text, OUT low text, OUT high text, OUT choices text[],
 	OUT checker text, OUT scope text[], OUT secret text, OUT shown text, OUT help text) RETURNS SETOF record
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -162,14 +168,14 @@ BEGIN
 	('rate_limit', 'float8', NULL, '0.001', '1000000', NULL, NULL, '{push}', NULL, NULL, 'requests per second'),
 	('rate_burst', 'int', '1', '1', '1000000', NULL, NULL, '{push}', NULL, NULL, 'how many of them at once after a rest'),
 	('max_attempts', 'int', '8', '1', '1000', NULL, NULL, '{}', NULL, NULL, 'then the delivery is dead'),
-	('backoff', 'interval[]', NULL, NULL, NULL, NULL, '_check_backoff', '{}', NULL, NULL, 'a list of waits, of which the last repeats, instead of the two that follow'),
+	('backoff', 'interval[]', NULL, NULL, NULL, NULL, 'check_backoff', '{}', NULL, NULL, 'a list of waits, of which the last repeats, instead of the two that follow'),
 	('backoff_base', 'interval', '2 s', '1 ms', '30 days', NULL, NULL, '{}', NULL, NULL, 'the first wait, doubling'),
 	('backoff_max', 'interval', '15 min', '1 ms', '30 days', NULL, NULL, '{}', NULL, NULL, 'to this one'),
 	('jitter', 'float8', '0.2', '0', '1', NULL, NULL, '{}', NULL, NULL, 'the random share of a wait'),
 	('retry_after_max', 'interval', '1 h', '0', '30 days', NULL, NULL, '{push}', NULL, NULL, 'the most that a receiver may ask for'),
-	('rules', 'jsonb', NULL, NULL, NULL, NULL, '_check_rules', '{}', NULL, NULL, 'what outcomes lead to, by their code'),
-	('format', 'text', 'raw', NULL, NULL, ARRAY(SELECT f.name FROM outbox._formats() f), NULL, '{push}', NULL, NULL, 'of the body'),
-	('headers', 'jsonb', NULL, NULL, NULL, NULL, '_check_headers', '{push}', NULL,
+	('rules', 'jsonb', NULL, NULL, NULL, NULL, 'check_rules', '{}', NULL, NULL, 'what outcomes lead to, by their code'),
+	('format', 'text', 'raw', NULL, NULL, ARRAY(SELECT f.name FROM outbox_internal.formats() f), NULL, '{push}', NULL, NULL, 'of the body'),
+	('headers', 'jsonb', NULL, NULL, NULL, NULL, 'check_headers', '{push}', NULL,
 		'ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys(h.headers) k ORDER BY k) AS header_names', 'to send along'),
 	('secret', 'text', NULL, NULL, NULL, NULL, NULL, '{push}', 'signing',
 		'EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) ''signing'') AS signs',
@@ -193,14 +199,14 @@ BEGIN
 	('on_settle', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{push}', NULL, NULL,
 		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that owns it. If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again');
 END $$;
-COMMENT ON FUNCTION outbox._options IS 'Internal: every option of a handler';
+COMMENT ON FUNCTION outbox_internal.options IS 'Internal: every option of a handler';
 
 CREATE SEQUENCE outbox.handler_id AS int;
 
 -- Configuration only.  Pauses, the breaker and counters live in
 -- handler_status, so that they do not invalidate every backend's routes.
 -- An id is never reused; a dropped handler keeps its row.  The options of
--- outbox._options() are columns too, added below.
+-- outbox_internal.options() are columns too, added below.
 CREATE TABLE outbox.handler (
 	id int NOT NULL DEFAULT pg_catalog.nextval('outbox.handler_id') CONSTRAINT handler_pkey PRIMARY KEY,
 	name text NOT NULL,
@@ -212,13 +218,13 @@ CREATE TABLE outbox.handler (
 	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	dropped_at timestamptz,
 	-- the installation it sends from; rows of a copy arrive in any order, and none may be sent before all are there
-	home uuid DEFAULT outbox._home()
+	home uuid DEFAULT outbox_internal.home()
 );
 DO $$
 DECLARE
 	option record;
 BEGIN
-	FOR option IN SELECT * FROM outbox._options() LOOP
+	FOR option IN SELECT * FROM outbox_internal.options() LOOP
 		CONTINUE WHEN option.secret IS NOT NULL;
 		EXECUTE pg_catalog.format('ALTER TABLE outbox.handler ADD COLUMN %I %s', option.name, pg_catalog.replace(option.type, 'regprocedure', 'text'));
 		IF option.initial IS NOT NULL THEN
@@ -304,7 +310,7 @@ CREATE TABLE outbox.consumer (
 	handler_id int NOT NULL,
 	role name NOT NULL,
 	role_oid oid NOT NULL,
-	home uuid DEFAULT outbox._home(),
+	home uuid DEFAULT outbox_internal.home(),
 	granted_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	granted_by name NOT NULL DEFAULT SESSION_USER,
 	CONSTRAINT consumer_pkey PRIMARY KEY (handler_id, role)
@@ -348,92 +354,92 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 
 -- Ring the doorbell for one delivery when this transaction commits.
 -- kind: 0 it is due or will be, 1 it changed (unsent copies are forgotten).
-CREATE FUNCTION outbox._ring(handler_id int, kind int, due_at timestamptz, id uuid) RETURNS void
+CREATE FUNCTION outbox_internal.ring(handler_id int, kind int, due_at timestamptz, id uuid) RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring';
-COMMENT ON FUNCTION outbox._ring IS 'Internal: tell the dispatcher about one delivery at commit';
+COMMENT ON FUNCTION outbox_internal.ring IS 'Internal: tell the dispatcher about one delivery at commit';
 
-CREATE FUNCTION outbox._ring_handlers() RETURNS void
+CREATE FUNCTION outbox_internal.ring_handlers() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_handlers';
-COMMENT ON FUNCTION outbox._ring_handlers IS 'Internal: tell the dispatcher at commit that handlers or their status changed';
+COMMENT ON FUNCTION outbox_internal.ring_handlers IS 'Internal: tell the dispatcher at commit that handlers or their status changed';
 
-CREATE FUNCTION outbox._ring_rescan() RETURNS void
+CREATE FUNCTION outbox_internal.ring_rescan() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_rescan';
-COMMENT ON FUNCTION outbox._ring_rescan IS 'Internal: ask the dispatcher at commit to look at every outstanding delivery once';
+COMMENT ON FUNCTION outbox_internal.ring_rescan IS 'Internal: ask the dispatcher at commit to look at every outstanding delivery once';
 
-CREATE FUNCTION outbox._ring_launcher() RETURNS void
+CREATE FUNCTION outbox_internal.ring_launcher() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_launcher';
-COMMENT ON FUNCTION outbox._ring_launcher IS 'Internal: ask the launcher at commit to look for databases that need a dispatcher';
+COMMENT ON FUNCTION outbox_internal.ring_launcher IS 'Internal: ask the launcher at commit to look for databases that need a dispatcher';
 
 -- The subscriber of a publication of all tables has a handler 0 of its own.
-CREATE FUNCTION outbox._skip_row() RETURNS trigger
+CREATE FUNCTION outbox_internal.skip_row() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN NULL;
 END $$;
-COMMENT ON FUNCTION outbox._skip_row IS 'Internal trigger: leave a row out that is there already';
+COMMENT ON FUNCTION outbox_internal.skip_row IS 'Internal trigger: leave a row out that is there already';
 
 CREATE TRIGGER keep_unrouted BEFORE INSERT ON outbox.handler
-FOR EACH ROW WHEN (NEW.id OPERATOR(pg_catalog.=) 0) EXECUTE FUNCTION outbox._skip_row();
+FOR EACH ROW WHEN (NEW.id OPERATOR(pg_catalog.=) 0) EXECUTE FUNCTION outbox_internal.skip_row();
 ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER keep_unrouted;
 
 -- Any change of outbox.handler, however it was made, invalidates the routes
 -- that backends have cached and has the dispatcher read its handlers again.
-CREATE FUNCTION outbox._handler_changed() RETURNS trigger
+CREATE FUNCTION outbox_internal.handler_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_handler_changed';
-COMMENT ON FUNCTION outbox._handler_changed IS 'Internal trigger: invalidate cached routes and tell the dispatcher';
+COMMENT ON FUNCTION outbox_internal.handler_changed IS 'Internal trigger: invalidate cached routes and tell the dispatcher';
 
 CREATE TRIGGER handler_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler
-FOR EACH STATEMENT EXECUTE FUNCTION outbox._handler_changed();
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.handler_changed();
 ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER handler_changed;
 
-CREATE FUNCTION outbox._status_changed() RETURNS trigger
+CREATE FUNCTION outbox_internal.status_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_status_changed';
-COMMENT ON FUNCTION outbox._status_changed IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
+COMMENT ON FUNCTION outbox_internal.status_changed IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
 
 -- Not for updates of the breaker: those are the dispatcher's own.
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OF paused_at OR DELETE OR TRUNCATE ON outbox.handler_status
-FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
 ALTER TABLE outbox.handler_status ENABLE ALWAYS TRIGGER status_changed;
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler_secret
-FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
 ALTER TABLE outbox.handler_secret ENABLE ALWAYS TRIGGER status_changed;
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.consumer
-FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
 ALTER TABLE outbox.consumer ENABLE ALWAYS TRIGGER status_changed;
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.installation
-FOR EACH STATEMENT EXECUTE FUNCTION outbox._status_changed();
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
 ALTER TABLE outbox.installation ENABLE ALWAYS TRIGGER status_changed;
 
 -----------------------------------------------------------------------------
 -- Policies and secrets of handlers
 -----------------------------------------------------------------------------
 
-CREATE FUNCTION outbox._check_rules(rules jsonb) RETURNS void
+CREATE FUNCTION outbox_internal.check_rules(rules jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_rules';
-COMMENT ON FUNCTION outbox._check_rules IS 'Internal: raise invalid_parameter_value, naming the rule and the field, unless this is an object of rules as outbox.create_handler() takes them';
+COMMENT ON FUNCTION outbox_internal.check_rules IS 'Internal: raise invalid_parameter_value, naming the rule and the field, unless this is an object of rules as outbox.create_handler() takes them';
 
 -- No statement has a secret among its parameters, where tools that watch
 -- statements would log it: what was given to the running call of
 -- outbox.create_handler() or outbox.alter_handler(), or what is generated, goes
 -- into the table in C.
-CREATE FUNCTION outbox._store_secret(handler_id int, kind text, source text, created_at timestamptz) RETURNS text
+CREATE FUNCTION outbox_internal.store_secret(handler_id int, kind text, source text, created_at timestamptz) RETURNS text
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_store_secret';
-COMMENT ON FUNCTION outbox._store_secret IS 'Internal: store a secret of kind signing or authorization; source is whsec (HMAC-SHA256) or whsk (Ed25519) for a new one, or the option it was given with to the call that is running. Returns what a receiver needs to verify with a signing secret, NULL for an authorization; raises invalid_parameter_value for what is none';
+COMMENT ON FUNCTION outbox_internal.store_secret IS 'Internal: store a secret of kind signing or authorization; source is whsec (HMAC-SHA256) or whsk (Ed25519) for a new one, or the option it was given with to the call that is running. Returns what a receiver needs to verify with a signing secret, NULL for an authorization; raises invalid_parameter_value for what is none';
 
-CREATE FUNCTION outbox._public_key(secret text) RETURNS text
+CREATE FUNCTION outbox_internal.public_key(secret text) RETURNS text
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_public_key';
-COMMENT ON FUNCTION outbox._public_key IS 'Internal: the whpk_ public key of a whsk_ secret, NULL for a whsec_ one; raises invalid_parameter_value for what is neither';
+COMMENT ON FUNCTION outbox_internal.public_key IS 'Internal: the whpk_ public key of a whsk_ secret, NULL for a whsec_ one; raises invalid_parameter_value for what is neither';
 
 -- Rotation keeps the scheme: who verifies HMAC gets a new secret, who verifies
 -- Ed25519 a new public key.  The handler row is locked, not written: two
 -- rotations follow each other and no route is invalidated.
-CREATE FUNCTION outbox._rotate_secret(caller text, names text[], texts text[]) RETURNS text
+CREATE FUNCTION outbox_internal.rotate_secret(caller text, names text[], texts text[]) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox._given(names, texts);
+	given jsonb := outbox_internal.given(names, texts);
 	handler text := given ->> 'handler';
 	keep interval := given ->> 'keep';
-	rotated int := outbox._live_handler(handler);
+	rotated int := outbox_internal.live_handler(handler);
 	at timestamptz := clock_timestamp();
 	kind text;
 BEGIN
@@ -449,16 +455,16 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Only handlers with a URL sign their requests.';
 	END IF;
 
-	SELECT CASE WHEN outbox._public_key(s.secret) IS NULL THEN 'whsec' ELSE 'whsk' END INTO kind FROM outbox.handler_secret s
+	SELECT CASE WHEN outbox_internal.public_key(s.secret) IS NULL THEN 'whsec' ELSE 'whsk' END INTO kind FROM outbox.handler_secret s
 	WHERE s.handler_id = rotated AND s.kind = 'signing' ORDER BY s.created_at DESC LIMIT 1;
 	UPDATE outbox.handler_secret s SET expires_at = least(s.expires_at, at + keep)
 	WHERE s.handler_id = rotated AND s.kind = 'signing';
 	DELETE FROM outbox.handler_secret s
 	WHERE s.handler_id = rotated AND s.kind = 'signing' AND s.expires_at <= at;
 
-	RETURN outbox._store_secret(rotated, 'signing', coalesce(kind, 'whsec'), at);
+	RETURN outbox_internal.store_secret(rotated, 'signing', coalesce(kind, 'whsec'), at);
 END $$;
-COMMENT ON FUNCTION outbox._rotate_secret IS 'Internal: body of outbox.rotate_secret()';
+COMMENT ON FUNCTION outbox_internal.rotate_secret IS 'Internal: body of outbox.rotate_secret()';
 
 CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours') RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
@@ -469,14 +475,14 @@ COMMENT ON FUNCTION outbox.rotate_secret IS 'Give a push handler a new signing s
 -----------------------------------------------------------------------------
 
 -- Pieces of a time range over message ids: a message staged at time t has an
--- id at or after _id_floor(t).
-CREATE FUNCTION outbox._id_floor(at timestamptz) RETURNS uuid
+-- id at or after id_floor(t).
+CREATE FUNCTION outbox_internal.id_floor(at timestamptz) RETURNS uuid
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_id_floor';
-COMMENT ON FUNCTION outbox._id_floor IS 'Internal: the smallest id that a message staged at that time could have';
+COMMENT ON FUNCTION outbox_internal.id_floor IS 'Internal: the smallest id that a message staged at that time could have';
 
-CREATE FUNCTION outbox._seed_ids() RETURNS void
+CREATE FUNCTION outbox_internal.seed_ids() RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_seed_ids';
-COMMENT ON FUNCTION outbox._seed_ids IS 'Internal: have the ids of messages go on above the highest one there is, which came from another server';
+COMMENT ON FUNCTION outbox_internal.seed_ids IS 'Internal: have the ids of messages go on above the highest one there is, which came from another server';
 
 CREATE FUNCTION outbox.stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
@@ -522,20 +528,20 @@ Errors: as outbox.stage(), and array_subscript_error for arrays of more than one
 
 -- The public functions of this section know who calls them, which one with
 -- SECURITY DEFINER cannot: outbox_sql_as_owner notes the caller and runs the
--- function of the same name with a leading underscore as the owner, with the
+-- function of the same name in schema outbox_internal as the owner, with the
 -- arguments that are not NULL as two arrays, names and texts.
 
-CREATE FUNCTION outbox._check_pattern(pattern text) RETURNS void
+CREATE FUNCTION outbox_internal.check_pattern(pattern text) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_pattern';
-COMMENT ON FUNCTION outbox._check_pattern IS 'Internal: raise invalid_parameter_value unless it is a topic pattern';
+COMMENT ON FUNCTION outbox_internal.check_pattern IS 'Internal: raise invalid_parameter_value unless it is a topic pattern';
 
-CREATE FUNCTION outbox._check_url(url text) RETURNS void
+CREATE FUNCTION outbox_internal.check_url(url text) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_url';
-COMMENT ON FUNCTION outbox._check_url IS 'Internal: raise invalid_parameter_value unless requests may go to this URL';
+COMMENT ON FUNCTION outbox_internal.check_url IS 'Internal: raise invalid_parameter_value unless requests may go to this URL';
 
-CREATE FUNCTION outbox._check_headers(headers jsonb) RETURNS void
+CREATE FUNCTION outbox_internal.check_headers(headers jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_headers';
-COMMENT ON FUNCTION outbox._check_headers IS 'Internal: raise invalid_parameter_value unless a handler may send these headers';
+COMMENT ON FUNCTION outbox_internal.check_headers IS 'Internal: raise invalid_parameter_value unless a handler may send these headers';
 
 -- What an on_settle function is called with.
 CREATE TYPE outbox.settlement AS (
@@ -557,13 +563,13 @@ COMMENT ON TYPE outbox.settlement IS
 'What an on_settle function is told: the message, the handler''s name, the attempt that has been made and its outcome (delivered, retrying, dead, cancelled) with its code (NULL if delivered), the HTTP status (NULL if there was no answer), the start of the response, as much of it as outbox.max_response_capture keeps, and the time of this settlement';
 
 -- The options of a call as one object: jsonb ones as they are, the rest as text.
-CREATE FUNCTION outbox._given(names text[], texts text[]) RETURNS jsonb
+CREATE FUNCTION outbox_internal.given(names text[], texts text[]) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	given jsonb := jsonb_object(names, texts);
 	option text;
 BEGIN
-	FOR option IN SELECT o.name FROM outbox._options() o WHERE o.type = 'jsonb' LOOP
+	FOR option IN SELECT o.name FROM outbox_internal.options() o WHERE o.type = 'jsonb' LOOP
 		IF given ? option THEN
 			given := jsonb_set(given, ARRAY[option], (given ->> option)::jsonb);
 			IF jsonb_typeof(given -> option) <> 'object' THEN
@@ -575,9 +581,9 @@ BEGIN
 	END LOOP;
 	RETURN given;
 END $$;
-COMMENT ON FUNCTION outbox._given IS 'Internal: the arguments of a call as one JSON object';
+COMMENT ON FUNCTION outbox_internal.given IS 'Internal: the arguments of a call as one JSON object';
 
-CREATE FUNCTION outbox._check_name(name text) RETURNS void
+CREATE FUNCTION outbox_internal.check_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF name IS NULL OR name = '' THEN
@@ -591,9 +597,9 @@ BEGIN
 			USING ERRCODE = 'invalid_name', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_name IS 'Internal: raise invalid_name or name_too_long unless a handler may have this name';
+COMMENT ON FUNCTION outbox_internal.check_name IS 'Internal: raise invalid_name or name_too_long unless a handler may have this name';
 
-CREATE FUNCTION outbox._check_number(option text, value float8, low float8, high float8) RETURNS void
+CREATE FUNCTION outbox_internal.check_number(option text, value float8, low float8, high float8) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF NOT value BETWEEN low AND high THEN
@@ -601,9 +607,9 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is a number from %s to %s.', low, high);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_number IS 'Internal: raise invalid_parameter_value unless a number is in range';
+COMMENT ON FUNCTION outbox_internal.check_number IS 'Internal: raise invalid_parameter_value unless a number is in range';
 
-CREATE FUNCTION outbox._check_interval(option text, value interval, low text, high text) RETURNS void
+CREATE FUNCTION outbox_internal.check_interval(option text, value interval, low text, high text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF value IS NULL OR NOT value BETWEEN low::interval AND high::interval THEN
@@ -611,9 +617,9 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is an interval from %s to %s.', low, high);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_interval IS 'Internal: raise invalid_parameter_value unless an interval is in range';
+COMMENT ON FUNCTION outbox_internal.check_interval IS 'Internal: raise invalid_parameter_value unless an interval is in range';
 
-CREATE FUNCTION outbox._check_choice(option text, value text, choices text[]) RETURNS void
+CREATE FUNCTION outbox_internal.check_choice(option text, value text, choices text[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF NOT value = ANY (choices) THEN
@@ -621,10 +627,10 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = format('It is one of %s.', array_to_string(choices, ', '));
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_choice IS 'Internal: raise invalid_parameter_value unless a text is one of several';
+COMMENT ON FUNCTION outbox_internal.check_choice IS 'Internal: raise invalid_parameter_value unless a text is one of several';
 
 -- A path of the server's file system.
-CREATE FUNCTION outbox._check_path(option text, value text, max_length int) RETURNS void
+CREATE FUNCTION outbox_internal.check_path(option text, value text, max_length int) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF value !~ '^/' OR value ~ '[\x01-\x1f\x7f]' OR octet_length(value) > max_length THEN
@@ -633,9 +639,9 @@ BEGIN
 				HINT = format('It is an absolute path of up to %s bytes without control characters.', max_length);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_path IS 'Internal: raise invalid_parameter_value unless a text is an absolute path';
+COMMENT ON FUNCTION outbox_internal.check_path IS 'Internal: raise invalid_parameter_value unless a text is an absolute path';
 
-CREATE FUNCTION outbox._check_topics(topics text[]) RETURNS void
+CREATE FUNCTION outbox_internal.check_topics(topics text[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	pattern text;
@@ -645,12 +651,12 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Use ARRAY[''*''] to take every topic.';
 	END IF;
 	FOREACH pattern IN ARRAY topics LOOP
-		PERFORM outbox._check_pattern(pattern);
+		PERFORM outbox_internal.check_pattern(pattern);
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._check_topics IS 'Internal: raise invalid_parameter_value unless these are topic patterns';
+COMMENT ON FUNCTION outbox_internal.check_topics IS 'Internal: raise invalid_parameter_value unless these are topic patterns';
 
-CREATE FUNCTION outbox._check_backoff(backoff interval[]) RETURNS void
+CREATE FUNCTION outbox_internal.check_backoff(backoff interval[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	step interval;
@@ -661,47 +667,47 @@ BEGIN
 				HINT = 'The first is the wait after the first attempt; the last one repeats. Reset it to return to backoff_base and backoff_max.';
 	END IF;
 	FOREACH step IN ARRAY backoff LOOP
-		PERFORM outbox._check_interval('backoff', step, '0', '30 days');
+		PERFORM outbox_internal.check_interval('backoff', step, '0', '30 days');
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._check_backoff IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
+COMMENT ON FUNCTION outbox_internal.check_backoff IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
 
--- Each option by itself, as its row in outbox._options() says.
-CREATE FUNCTION outbox._check_options(h outbox.handler) RETURNS void
+-- Each option by itself, as its row in outbox_internal.options() says.
+CREATE FUNCTION outbox_internal.check_options(h outbox.handler) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	given jsonb := to_jsonb(h);
 	o record;
 	value text;
 BEGIN
-	FOR o IN SELECT * FROM outbox._options() t WHERE t.secret IS NULL AND (h.url IS NOT NULL OR NOT 'push' = ANY (t.scope)) LOOP
+	FOR o IN SELECT * FROM outbox_internal.options() t WHERE t.secret IS NULL AND (h.url IS NOT NULL OR NOT 'push' = ANY (t.scope)) LOOP
 		value := given ->> o.name;
 		IF o.choices IS NOT NULL THEN
-			PERFORM outbox._check_choice(o.name, value, o.choices);
+			PERFORM outbox_internal.check_choice(o.name, value, o.choices);
 		ELSIF o.type = 'interval' THEN
-			PERFORM outbox._check_interval(o.name, value::interval, o.low, o.high);
+			PERFORM outbox_internal.check_interval(o.name, value::interval, o.low, o.high);
 		ELSIF o.type IN ('int', 'float8') THEN
-			PERFORM outbox._check_number(o.name, value::float8, o.low::float8, o.high::float8);
+			PERFORM outbox_internal.check_number(o.name, value::float8, o.low::float8, o.high::float8);
 		ELSIF o.type = 'text' AND o.high IS NOT NULL THEN
-			PERFORM outbox._check_path(o.name, value, o.high::int);
+			PERFORM outbox_internal.check_path(o.name, value, o.high::int);
 		ELSIF o.checker IS NOT NULL AND value IS NOT NULL THEN
-			EXECUTE format('SELECT outbox.%I(($1).%I)', o.checker, o.name) USING h;
+			EXECUTE format('SELECT outbox_internal.%I(($1).%I)', o.checker, o.name) USING h;
 		END IF;
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._check_options IS 'Internal: raise invalid_parameter_value unless each option of a handler has a value that it can have';
+COMMENT ON FUNCTION outbox_internal.check_options IS 'Internal: raise invalid_parameter_value unless each option of a handler has a value that it can have';
 
 -- The one place that knows what an acceptable handler is, but for its name,
 -- secrets, on_settle function and who may set what: each option by itself,
 -- then those that have to suit each other.
-CREATE FUNCTION outbox._check_handler(h outbox.handler) RETURNS void
+CREATE FUNCTION outbox_internal.check_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	PERFORM outbox._check_topics(h.topics);
+	PERFORM outbox_internal.check_topics(h.topics);
 	IF h.url IS NOT NULL THEN
-		PERFORM outbox._check_url(h.url);
+		PERFORM outbox_internal.check_url(h.url);
 	END IF;
-	PERFORM outbox._check_options(h);
+	PERFORM outbox_internal.check_options(h);
 	IF h.backoff_base > h.backoff_max THEN
 		RAISE EXCEPTION 'backoff_base is longer than backoff_max: % and %', h.backoff_base, h.backoff_max
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set backoff_max too.';
@@ -711,18 +717,18 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'A handler is made ordered when it is created: ordered => true.';
 	END IF;
 	IF h.url IS NOT NULL THEN
-		PERFORM outbox._check_push_handler(h);
+		PERFORM outbox_internal.check_push_handler(h);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_handler IS 'Internal: raise invalid_parameter_value unless these are acceptable options';
+COMMENT ON FUNCTION outbox_internal.check_handler IS 'Internal: raise invalid_parameter_value unless these are acceptable options';
 
-CREATE FUNCTION outbox._check_push_handler(h outbox.handler) RETURNS void
+CREATE FUNCTION outbox_internal.check_push_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	IF h.batch_size > 1 AND NOT (SELECT f.batches FROM outbox._formats() f WHERE f.name = h.format) THEN
+	IF h.batch_size > 1 AND NOT (SELECT f.batches FROM outbox_internal.formats() f WHERE f.name = h.format) THEN
 		RAISE EXCEPTION 'format % cannot be sent in batches', h.format
 			USING ERRCODE = 'invalid_parameter_value',
-				HINT = format('Use a batch_size of 1, or one of the formats %s.', (SELECT string_agg(f.name, ', ') FROM outbox._formats() f WHERE f.batches));
+				HINT = format('Use a batch_size of 1, or one of the formats %s.', (SELECT string_agg(f.name, ', ') FROM outbox_internal.formats() f WHERE f.batches));
 	END IF;
 	IF h.tls_key_file IS NOT NULL AND h.tls_certificate_file IS NULL THEN
 		RAISE EXCEPTION 'tls_key_file needs tls_certificate_file'
@@ -737,11 +743,11 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set breaker_wait_max too.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_push_handler IS 'Internal: what options of a handler with a URL have to suit each other';
+COMMENT ON FUNCTION outbox_internal.check_push_handler IS 'Internal: what options of a handler with a URL have to suit each other';
 
 -- Credentials that anybody on the way can read are allowed, but not without a
 -- word.  What stays on this machine is not on any way.
-CREATE FUNCTION outbox._warn_of_clear_text(h outbox.handler) RETURNS void
+CREATE FUNCTION outbox_internal.warn_of_clear_text(h outbox.handler) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF h.url ~* '^http://(?!(localhost|127(\.[0-9]{1,3}){3}|\[::1\])([:/?]|$))' AND h.unix_socket IS NULL
@@ -750,22 +756,22 @@ BEGIN
 			USING HINT = 'Use a URL that begins with https://: on the way to this one anybody can read it.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._warn_of_clear_text IS 'Internal: warn if a handler sends its authorization over a network without TLS';
+COMMENT ON FUNCTION outbox_internal.warn_of_clear_text IS 'Internal: warn if a handler sends its authorization over a network without TLS';
 
 -- The role that created a handler; NULL if it is gone, or in a copy, where the
 -- same oid may be another's.
 -- It is not given the whole row: the server may log what it is given.
-CREATE FUNCTION outbox._creator(creator_oid oid, home uuid) RETURNS oid
+CREATE FUNCTION outbox_internal.creator(creator_oid oid, home uuid) RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-	SELECT r.oid FROM pg_roles r WHERE r.oid = _creator.creator_oid AND _creator.home IS NOT DISTINCT FROM outbox._home()
+	SELECT r.oid FROM pg_roles r WHERE r.oid = creator.creator_oid AND creator.home IS NOT DISTINCT FROM outbox_internal.home()
 $$;
-COMMENT ON FUNCTION outbox._creator IS 'Internal: the role that created a handler, from its columns of these names; NULL if it is not a role of this database';
+COMMENT ON FUNCTION outbox_internal.creator IS 'Internal: the role that created a handler, from its columns of these names; NULL if it is not a role of this database';
 
 -- Whether a handler can have an on_settle function.  It runs with the rights
 -- of its owner, whom the catalog knows and no row of ours can change, so only
 -- who may act as the owner chooses it; and never with those of a superuser: a
 -- handler's function is somebody's code in the dispatcher's hands.
-CREATE FUNCTION outbox._check_on_settle(given text, caller text) RETURNS void
+CREATE FUNCTION outbox_internal.check_on_settle(given text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	function regprocedure := to_regprocedure(given);
@@ -797,18 +803,18 @@ BEGIN
 			USING ERRCODE = 'insufficient_privilege', HINT = format('Role "%s", as which it would run, needs EXECUTE on it.', runner.rolname);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_on_settle IS 'Internal: raise wrong_object_type, invalid_function_definition or insufficient_privilege unless a handler can have this on_settle function and this role may choose it';
+COMMENT ON FUNCTION outbox_internal.check_on_settle IS 'Internal: raise wrong_object_type, invalid_function_definition or insufficient_privilege unless a handler can have this on_settle function and this role may choose it';
 
 -- Who may set what.  An on_settle function decides what becomes of a handler's
 -- deliveries, so it is the creator's to choose; paths name files of the server;
 -- credentials are not to be had by sending them elsewhere.
-CREATE FUNCTION outbox._check_rights(h outbox.handler, options text[], on_settle text, caller text) RETURNS void
+CREATE FUNCTION outbox_internal.check_rights(h outbox.handler, options text[], on_settle text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	superuser boolean := (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = caller);
-	creator boolean := superuser OR coalesce(pg_has_role(caller, outbox._creator(h.creator_oid, h.home), 'USAGE'), false);
-	push_options text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE 'push' = ANY (o.scope));
-	superuser_options text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE 'superuser' = ANY (o.scope));
+	creator boolean := superuser OR coalesce(pg_has_role(caller, outbox_internal.creator(h.creator_oid, h.home), 'USAGE'), false);
+	push_options text[] := ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE 'push' = ANY (o.scope));
+	superuser_options text[] := ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE 'superuser' = ANY (o.scope));
 BEGIN
 	IF h.url IS NULL AND 'on_settle' = ANY (options) THEN
 		RAISE EXCEPTION 'option on_settle needs a handler with a URL'
@@ -835,27 +841,27 @@ BEGIN
 			USING ERRCODE = 'insufficient_privilege', HINT = 'It would be sent to the new URL. Pass authorization along with that, or reset it.';
 	END IF;
 	IF on_settle IS NOT NULL THEN
-		PERFORM outbox._check_on_settle(on_settle, caller);
+		PERFORM outbox_internal.check_on_settle(on_settle, caller);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_rights IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
+COMMENT ON FUNCTION outbox_internal.check_rights IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
 
-CREATE FUNCTION outbox._store_handler(h outbox.handler) RETURNS void
+CREATE FUNCTION outbox_internal.store_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	EXECUTE (
 		SELECT format('UPDATE outbox.handler t SET creator = $2, name = ($1).name, topics = ($1).topics, url = ($1).url, %s WHERE t.id = ($1).id',
 			string_agg(format('%I = ($1).%1$I', o.name), ', '))
-		FROM outbox._options() o WHERE o.secret IS NULL)
-	USING h, coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox._creator(h.creator_oid, h.home)), h.creator);
+		FROM outbox_internal.options() o WHERE o.secret IS NULL)
+	USING h, coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox_internal.creator(h.creator_oid, h.home)), h.creator);
 EXCEPTION WHEN unique_violation THEN
 	RAISE EXCEPTION 'handler "%" already exists', h.name
 		USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or drop that handler first.';
 END $$;
-COMMENT ON FUNCTION outbox._store_handler IS 'Internal: write all options of a handler';
+COMMENT ON FUNCTION outbox_internal.store_handler IS 'Internal: write all options of a handler';
 
 -- Replace what is given, take away what is reset.
-CREATE FUNCTION outbox._store_secrets(handler_id int, given jsonb, reset text[]) RETURNS void
+CREATE FUNCTION outbox_internal.store_secrets(handler_id int, given jsonb, reset text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -865,23 +871,23 @@ BEGIN
 	DELETE FROM outbox.handler_secret s
 	WHERE s.handler_id = $1 AND CASE s.kind WHEN 'signing' THEN 'secret' ELSE s.kind END = ANY (changed);
 	IF given ? 'secret' THEN
-		PERFORM outbox._store_secret($1, 'signing', CASE given ->> 'secret' WHEN 'generate' THEN 'whsec' ELSE 'secret' END, at);
+		PERFORM outbox_internal.store_secret($1, 'signing', CASE given ->> 'secret' WHEN 'generate' THEN 'whsec' ELSE 'secret' END, at);
 	END IF;
 	IF given ? 'authorization' THEN
-		PERFORM outbox._store_secret($1, 'authorization', 'authorization', at);
+		PERFORM outbox_internal.store_secret($1, 'authorization', 'authorization', at);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._store_secrets IS 'Internal: write the secrets of a handler';
+COMMENT ON FUNCTION outbox_internal.store_secrets IS 'Internal: write the secrets of a handler';
 
-CREATE FUNCTION outbox._create_handler(caller text, names text[], texts text[]) RETURNS int
+CREATE FUNCTION outbox_internal.create_handler(caller text, names text[], texts text[]) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox._given(names, texts);
+	given jsonb := outbox_internal.given(names, texts);
 	h outbox.handler;
 BEGIN
-	PERFORM outbox._check_name(given ->> 'name');
+	PERFORM outbox_internal.check_name(given ->> 'name');
 	IF NOT given ? 'topics' THEN
-		PERFORM outbox._check_topics(NULL);
+		PERFORM outbox_internal.check_topics(NULL);
 	END IF;
 	BEGIN
 		INSERT INTO outbox.handler (name, topics, creator, creator_oid)
@@ -891,23 +897,23 @@ BEGIN
 			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_handler(), or drop it first.';
 	END;
 	h := jsonb_populate_record(h, given);
-	PERFORM outbox._check_rights(h, names, given ->> 'on_settle', caller);
-	PERFORM outbox._check_handler(h);
-	PERFORM outbox._store_handler(h);
-	PERFORM outbox._store_secrets(h.id, given, '{}');
-	PERFORM outbox._warn_of_clear_text(h);
+	PERFORM outbox_internal.check_rights(h, names, given ->> 'on_settle', caller);
+	PERFORM outbox_internal.check_handler(h);
+	PERFORM outbox_internal.store_handler(h);
+	PERFORM outbox_internal.store_secrets(h.id, given, '{}');
+	PERFORM outbox_internal.warn_of_clear_text(h);
 	INSERT INTO outbox.handler_status (handler_id) VALUES (h.id);
 	RETURN h.id;
 END $$;
-COMMENT ON FUNCTION outbox._create_handler IS 'Internal: body of outbox.create_handler()';
+COMMENT ON FUNCTION outbox_internal.create_handler IS 'Internal: body of outbox.create_handler()';
 
 -- A handler that can be changed, locked; nobody can change the built-in one.
-CREATE FUNCTION outbox._lock_handler(handler text) RETURNS outbox.handler
+CREATE FUNCTION outbox_internal.lock_handler(handler text) RETURNS outbox.handler
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	h outbox.handler;
 BEGIN
-	SELECT t.* INTO h FROM outbox.handler t WHERE t.id = outbox._live_handler(handler) FOR UPDATE;
+	SELECT t.* INTO h FROM outbox.handler t WHERE t.id = outbox_internal.live_handler(handler) FOR UPDATE;
 	IF h.id = 0 THEN
 		RAISE EXCEPTION 'handler "%" is built in and cannot be changed', handler
 			USING ERRCODE = 'insufficient_privilege', HINT = 'The setting outbox.unrouted says what it is used for.';
@@ -917,15 +923,15 @@ BEGIN
 	END IF;
 	RETURN h;
 END $$;
-COMMENT ON FUNCTION outbox._lock_handler IS 'Internal: a handler by name, locked; raises undefined_object if there is none';
+COMMENT ON FUNCTION outbox_internal.lock_handler IS 'Internal: a handler by name, locked; raises undefined_object if there is none';
 
 -- Put options back to the defaults of their columns.
-CREATE FUNCTION outbox._reset_options(h outbox.handler, reset text[], given jsonb) RETURNS outbox.handler
+CREATE FUNCTION outbox_internal.reset_options(h outbox.handler, reset text[], given jsonb) RETURNS outbox.handler
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	option text;
-	can_be_reset text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE NOT 'creation' = ANY (o.scope));
-	is_column text[] := ARRAY(SELECT o.name FROM outbox._options() o WHERE o.secret IS NULL);
+	can_be_reset text[] := ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE NOT 'creation' = ANY (o.scope));
+	is_column text[] := ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE o.secret IS NULL);
 	assignments text[] := '{}';
 BEGIN
 	FOREACH option IN ARRAY reset LOOP
@@ -945,45 +951,45 @@ BEGIN
 	END IF;
 	RETURN h;
 END $$;
-COMMENT ON FUNCTION outbox._reset_options IS 'Internal: put options of a handler back to their defaults';
+COMMENT ON FUNCTION outbox_internal.reset_options IS 'Internal: put options of a handler back to their defaults';
 
-CREATE FUNCTION outbox._alter_handler(caller text, names text[], texts text[]) RETURNS void
+CREATE FUNCTION outbox_internal.alter_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox._given(names, texts);
+	given jsonb := outbox_internal.given(names, texts);
 	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
-	h outbox.handler := outbox._lock_handler(given ->> 'name');
+	h outbox.handler := outbox_internal.lock_handler(given ->> 'name');
 	blocked boolean := h.on_dead = 'block';
 BEGIN
 	IF h.url IS NULL AND given ? 'url' THEN
 		RAISE EXCEPTION 'handler "%" has no URL and cannot get one', h.name
 			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Push or pull is decided when a handler is created; create another one.';
 	END IF;
-	PERFORM outbox._check_rights(h, names || reset, given ->> 'on_settle', caller);
-	h := outbox._reset_options(h, reset, given);
+	PERFORM outbox_internal.check_rights(h, names || reset, given ->> 'on_settle', caller);
+	h := outbox_internal.reset_options(h, reset, given);
 	IF given ? 'new_name' THEN
-		PERFORM outbox._check_name(given ->> 'new_name');
+		PERFORM outbox_internal.check_name(given ->> 'new_name');
 		given := jsonb_set(given, '{name}', given -> 'new_name');
 	END IF;
 	h := jsonb_populate_record(h, given);
-	PERFORM outbox._check_handler(h);
-	PERFORM outbox._store_handler(h);
-	PERFORM outbox._store_secrets(h.id, given, reset);
+	PERFORM outbox_internal.check_handler(h);
+	PERFORM outbox_internal.store_handler(h);
+	PERFORM outbox_internal.store_secrets(h.id, given, reset);
 	IF given ?| '{url,authorization}' THEN
-		PERFORM outbox._warn_of_clear_text(h);
+		PERFORM outbox_internal.warn_of_clear_text(h);
 	END IF;
 	-- Claims have passed what waits behind dead letters.  (The dispatcher sees for itself.)
 	IF blocked AND h.on_dead <> 'block' AND h.url IS NULL THEN
-		PERFORM outbox._ring_rescan();
+		PERFORM outbox_internal.ring_rescan();
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._alter_handler IS 'Internal: body of outbox.alter_handler()';
+COMMENT ON FUNCTION outbox_internal.alter_handler IS 'Internal: body of outbox.alter_handler()';
 
 -- Deliveries that the caller has locked, by where they are, to cancelled.  The
 -- one statement that settles in SQL.  Not by their keys: a table of what is
 -- outstanding is often empty when it is vacuumed, and the planner, which then
 -- takes it for empty, would read all of it for each of them.
-CREATE FUNCTION outbox._cancel_rows(places tid[], code text, reason text) RETURNS bigint
+CREATE FUNCTION outbox_internal.cancel_rows(places tid[], code text, reason text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
 	n bigint;
@@ -992,17 +998,17 @@ BEGIN
 		DELETE FROM outbox.delivery d WHERE d.ctid = ANY (places)
 		RETURNING d.message_id, d.handler_id, d.attempts, d.budget_from)
 	INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, code, error)
-	SELECT g.message_id, clock_timestamp(), g.handler_id, g.attempts, g.budget_from, 5, _cancel_rows.code, reason FROM gone g;
+	SELECT g.message_id, clock_timestamp(), g.handler_id, g.attempts, g.budget_from, 5, cancel_rows.code, reason FROM gone g;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_rows IS 'Internal: cancel the deliveries at these places, which the caller has locked, with that code; returns how many';
+COMMENT ON FUNCTION outbox_internal.cancel_rows IS 'Internal: cancel the deliveries at these places, which the caller has locked, with that code; returns how many';
 
 -- Settle what is outstanding for a dropped handler, a batch at a time, each
 -- reading on where the one before ended.  A row that somebody holds is left,
 -- and what a transaction stages that has not seen the drop comes later: the
 -- dispatcher cancels these when it rescans.
-CREATE FUNCTION outbox._cancel_dropped(dropped int, max_rows bigint DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION outbox_internal.cancel_dropped(dropped int, max_rows bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
@@ -1024,55 +1030,55 @@ BEGIN
 		EXIT WHEN ids IS NULL;
 		reached := ids[cardinality(ids)];
 		reached_due := due[cardinality(due)];
-		total := total + outbox._cancel_rows(places, 'handler_dropped', NULL);
+		total := total + outbox_internal.cancel_rows(places, 'handler_dropped', NULL);
 	END LOOP;
 	RETURN total;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_dropped IS 'Internal: cancel, with code handler_dropped, the outstanding deliveries of a dropped handler that nobody holds, up to so many; returns how many';
+COMMENT ON FUNCTION outbox_internal.cancel_dropped IS 'Internal: cancel, with code handler_dropped, the outstanding deliveries of a dropped handler that nobody holds, up to so many; returns how many';
 
-CREATE FUNCTION outbox._drop_handler(caller text, names text[], texts text[]) RETURNS void
+CREATE FUNCTION outbox_internal.drop_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	h outbox.handler := outbox._lock_handler(outbox._given(names, texts) ->> 'name');
+	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'name');
 	consumers oid[];
 BEGIN
 	UPDATE outbox.handler t SET dropped_at = clock_timestamp() WHERE t.id = h.id;
 	DELETE FROM outbox.handler_status s WHERE s.handler_id = h.id;
 	DELETE FROM outbox.handler_secret s WHERE s.handler_id = h.id;
 	IF h.url IS NULL THEN
-		PERFORM outbox._lock_grants();
+		PERFORM outbox_internal.lock_grants();
 		WITH gone AS (DELETE FROM outbox.consumer c WHERE c.handler_id = h.id RETURNING c.role_oid)
 		SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
-		PERFORM outbox._revoke_unused(consumers);
+		PERFORM outbox_internal.revoke_unused(consumers);
 	END IF;
-	PERFORM outbox._cancel_dropped(h.id);
+	PERFORM outbox_internal.cancel_dropped(h.id);
 END $$;
-COMMENT ON FUNCTION outbox._drop_handler IS 'Internal: body of outbox.drop_handler()';
+COMMENT ON FUNCTION outbox_internal.drop_handler IS 'Internal: body of outbox.drop_handler()';
 
-CREATE FUNCTION outbox._pause_handler(caller text, names text[], texts text[]) RETURNS void
+CREATE FUNCTION outbox_internal.pause_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox._given(names, texts);
-	h outbox.handler := outbox._lock_handler(given ->> 'name');
+	given jsonb := outbox_internal.given(names, texts);
+	h outbox.handler := outbox_internal.lock_handler(given ->> 'name');
 BEGIN
 	INSERT INTO outbox.handler_status AS s (handler_id, paused_at, paused_by, paused_reason)
 	VALUES (h.id, clock_timestamp(), caller, given ->> 'reason')
 	ON CONFLICT (handler_id) DO UPDATE SET
 		paused_at = coalesce(s.paused_at, excluded.paused_at), paused_by = excluded.paused_by, paused_reason = excluded.paused_reason;
 END $$;
-COMMENT ON FUNCTION outbox._pause_handler IS 'Internal: body of outbox.pause_handler()';
+COMMENT ON FUNCTION outbox_internal.pause_handler IS 'Internal: body of outbox.pause_handler()';
 
-CREATE FUNCTION outbox._resume_handler(caller text, names text[], texts text[]) RETURNS void
+CREATE FUNCTION outbox_internal.resume_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	h outbox.handler := outbox._lock_handler(outbox._given(names, texts) ->> 'name');
+	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'name');
 BEGIN
 	UPDATE outbox.handler_status s SET
 		paused_at = NULL, paused_by = NULL, paused_reason = NULL,
 		breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL, throttled_to = NULL
 	WHERE s.handler_id = h.id;
 END $$;
-COMMENT ON FUNCTION outbox._resume_handler IS 'Internal: body of outbox.resume_handler()';
+COMMENT ON FUNCTION outbox_internal.resume_handler IS 'Internal: body of outbox.resume_handler()';
 
 -- create_handler() and alter_handler(), whose arguments are the options.
 DO $do$
@@ -1086,7 +1092,7 @@ BEGIN
 		pg_catalog.string_agg(pg_catalog.concat(o.name, ' (' || COALESCE(o.initial, 'none') || '): ', o.help,
 			'; one of ' || pg_catalog.array_to_string(o.choices, ', '),
 			CASE WHEN 'superuser' OPERATOR(pg_catalog.=) ANY (o.scope) THEN '; superusers only' END, '.'), E'\n')
-	INTO arguments, changeable, help FROM outbox._options() o;
+	INTO arguments, changeable, help FROM outbox_internal.options() o;
 
 	EXECUTE pg_catalog.format($sql$
 CREATE FUNCTION outbox.create_handler(name text, topics text[], url text DEFAULT NULL, %s) RETURNS int
@@ -1214,10 +1220,10 @@ Commits first, and holds no snapshot, lock or transaction id while it waits; so 
 handler: name of a pull handler. timeout: up to 1 day; it returns after that time if nothing came. version: as in outbox.claim().
 Waits on while the handler is paused. Errors: object_not_in_prerequisite_state unless the library is preloaded, undefined_object when the handler is dropped, and others as outbox.claim().';
 
-CREATE FUNCTION outbox._pull_handler_id(handler text) RETURNS int
+CREATE FUNCTION outbox_internal.pull_handler_id(handler text) RETURNS int
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	result int := outbox._live_handler(handler);
+	result int := outbox_internal.live_handler(handler);
 BEGIN
 	IF EXISTS (SELECT FROM outbox.handler h WHERE h.id = result AND h.url IS NOT NULL) THEN
 		RAISE EXCEPTION 'handler "%" is a push handler', handler
@@ -1225,26 +1231,27 @@ BEGIN
 	END IF;
 	RETURN result;
 END $$;
-COMMENT ON FUNCTION outbox._pull_handler_id IS 'Internal: the id of a live pull handler by name; raises undefined_object or wrong_object_type';
+COMMENT ON FUNCTION outbox_internal.pull_handler_id IS 'Internal: the id of a live pull handler by name; raises undefined_object or wrong_object_type';
 
--- What a role needs to play its part, as GRANT names it.  A view that calls
--- a function needs EXECUTE on that as well.
-CREATE FUNCTION outbox._part(part text, OUT routines text, OUT views text)
+-- What a role needs to play its part, as GRANT names it.  A view that calls a
+-- function, an internal one of the same name, needs EXECUTE on that as well.
+CREATE FUNCTION outbox_internal.part(part text, OUT routines text, OUT views text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	SELECT (SELECT string_agg(f.oid::regprocedure::text, ', ') FROM pg_proc f
-			WHERE f.pronamespace = 'outbox'::regnamespace AND f.proname = ANY (p.routines)),
+			WHERE f.pronamespace = 'outbox'::regnamespace AND f.proname = ANY (p.routines)
+				OR f.pronamespace = 'outbox_internal'::regnamespace AND f.proname = ANY (p.views)),
 		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many}'::text[], '{}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health,_dispatchers}',
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health}',
 			'{deliveries,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers}'),
-		('monitor', '{health,_dispatchers}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
-	WHERE p.part = _part.part
+		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
+	WHERE p.part = part.part
 $$;
-COMMENT ON FUNCTION outbox._part IS 'Internal: the routines that a producer, consumer, operator or monitor has to be able to execute, and the views it has to read';
+COMMENT ON FUNCTION outbox_internal.part IS 'Internal: the routines that a producer, consumer, operator or monitor has to be able to execute, and the views it has to read';
 
-CREATE FUNCTION outbox._check_role(role name) RETURNS void
+CREATE FUNCTION outbox_internal.check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
@@ -1252,53 +1259,53 @@ BEGIN
 			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_role IS 'Internal: raise undefined_object if there is no such role';
+COMMENT ON FUNCTION outbox_internal.check_role IS 'Internal: raise undefined_object if there is no such role';
 
-CREATE FUNCTION outbox._grant_part(part text, role name) RETURNS void
+CREATE FUNCTION outbox_internal.grant_part(part text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	p record;
 BEGIN
-	PERFORM outbox._check_role(role);
-	PERFORM outbox._lock_grants();
-	SELECT * INTO p FROM outbox._part(part);
+	PERFORM outbox_internal.check_role(role);
+	PERFORM outbox_internal.lock_grants();
+	SELECT * INTO p FROM outbox_internal.part(part);
 	EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', p.routines, role);
 	IF p.views IS NOT NULL THEN
 		EXECUTE format('GRANT SELECT ON %s TO %I', p.views, role);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._grant_part IS 'Internal: grant a role what its part needs; raises undefined_object if there is no such role';
+COMMENT ON FUNCTION outbox_internal.grant_part IS 'Internal: grant a role what its part needs; raises undefined_object if there is no such role';
 
-CREATE FUNCTION outbox._revoke_part(part text, role name) RETURNS void
+CREATE FUNCTION outbox_internal.revoke_part(part text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	p record;
 BEGIN
-	PERFORM outbox._check_role(role);
-	PERFORM outbox._lock_grants();
-	SELECT * INTO p FROM outbox._part(part);
+	PERFORM outbox_internal.check_role(role);
+	PERFORM outbox_internal.lock_grants();
+	SELECT * INTO p FROM outbox_internal.part(part);
 	EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %I', p.routines, role);
 	IF p.views IS NOT NULL THEN
 		EXECUTE format('REVOKE SELECT ON %s FROM %I', p.views, role);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._revoke_part IS 'Internal: take back what outbox._grant_part() granted';
+COMMENT ON FUNCTION outbox_internal.revoke_part IS 'Internal: take back what outbox_internal.grant_part() granted';
 
 -- Whoever changes rights waits for the others who do: two that changed those
 -- on one function at once would fail.
-CREATE FUNCTION outbox._lock_grants() RETURNS void
+CREATE FUNCTION outbox_internal.lock_grants() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	LOCK TABLE outbox.consumer IN SHARE ROW EXCLUSIVE MODE;
 END $$;
-COMMENT ON FUNCTION outbox._lock_grants IS 'Internal: wait for whoever is changing who may do what';
+COMMENT ON FUNCTION outbox_internal.lock_grants IS 'Internal: wait for whoever is changing who may do what';
 
 -- Roles that were renamed get their new name, so that a dump has it, and
 -- those that were dropped lose their rows.
-CREATE FUNCTION outbox._refresh_consumers() RETURNS void
+CREATE FUNCTION outbox_internal.refresh_consumers() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	here uuid := outbox._home();
+	here uuid := outbox_internal.home();
 	renamed outbox.consumer[];
 BEGIN
 	DELETE FROM outbox.consumer c
@@ -1313,9 +1320,9 @@ BEGIN
 	SELECT n.handler_id, r.rolname, n.role_oid, n.home, n.granted_at, n.granted_by
 	FROM unnest(renamed) n JOIN pg_roles r ON r.oid = n.role_oid;
 END $$;
-COMMENT ON FUNCTION outbox._refresh_consumers IS 'Internal: bring the names of consumers up to date and forget dropped roles';
+COMMENT ON FUNCTION outbox_internal.refresh_consumers IS 'Internal: bring the names of consumers up to date and forget dropped roles';
 
-CREATE FUNCTION outbox._revoke_unused(roles oid[]) RETURNS void
+CREATE FUNCTION outbox_internal.revoke_unused(roles oid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	unused name;
@@ -1323,22 +1330,22 @@ BEGIN
 	FOR unused IN
 		SELECT r.rolname FROM pg_roles r
 		WHERE r.oid = ANY (roles)
-			AND NOT EXISTS (SELECT FROM outbox.consumer c WHERE c.role_oid = r.oid AND c.home = outbox._home())
+			AND NOT EXISTS (SELECT FROM outbox.consumer c WHERE c.role_oid = r.oid AND c.home = outbox_internal.home())
 	LOOP
-		PERFORM outbox._revoke_part('consumer', unused);
+		PERFORM outbox_internal.revoke_part('consumer', unused);
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox._revoke_unused IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
+COMMENT ON FUNCTION outbox_internal.revoke_unused IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
 
 CREATE FUNCTION outbox.grant_consumer(handler text, role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	pull_id int;
 BEGIN
-	PERFORM outbox._lock_grants();
-	pull_id := outbox._pull_handler_id(handler);
-	PERFORM outbox._grant_part('consumer', role);
-	PERFORM outbox._refresh_consumers();
+	PERFORM outbox_internal.lock_grants();
+	pull_id := outbox_internal.pull_handler_id(handler);
+	PERFORM outbox_internal.grant_part('consumer', role);
+	PERFORM outbox_internal.refresh_consumers();
 	-- A row of the same name that counts for nobody may be left of a copy.
 	INSERT INTO outbox.consumer AS c (handler_id, role, role_oid)
 	SELECT pull_id, r.rolname, r.oid FROM pg_roles r WHERE r.rolname = grant_consumer.role
@@ -1355,12 +1362,12 @@ Errors: undefined_object for an unknown handler or role, wrong_object_type for a
 CREATE FUNCTION outbox.revoke_consumer(handler text, role name) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
-	here uuid := outbox._home();
+	here uuid := outbox_internal.home();
 	pull_id int;
 	consumers oid[];
 BEGIN
-	PERFORM outbox._lock_grants();
-	pull_id := outbox._pull_handler_id(handler);
+	PERFORM outbox_internal.lock_grants();
+	pull_id := outbox_internal.pull_handler_id(handler);
 	-- Here the name is that of a role; of a dropped one, or in a copy, it is what was granted.
 	WITH gone AS (
 		DELETE FROM outbox.consumer c
@@ -1370,8 +1377,8 @@ BEGIN
 			ELSE c.role = revoke_consumer.role END
 		RETURNING c.role_oid)
 	SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
-	PERFORM outbox._refresh_consumers();
-	PERFORM outbox._revoke_unused(consumers);
+	PERFORM outbox_internal.refresh_consumers();
+	PERFORM outbox_internal.revoke_unused(consumers);
 	RETURN consumers IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION outbox.revoke_consumer IS
@@ -1384,7 +1391,7 @@ EXECUTE on the consumers'' functions is revoked with the role''s last handler. R
 CREATE FUNCTION outbox.grant_producer(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
-	PERFORM outbox._grant_part('producer', role);
+	PERFORM outbox_internal.grant_part('producer', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_producer IS
 'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.try_stage() and outbox.stage_many(), and nothing else.
@@ -1394,7 +1401,7 @@ Errors: undefined_object for an unknown role.';
 CREATE FUNCTION outbox.revoke_producer(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
-	PERFORM outbox._revoke_part('producer', role);
+	PERFORM outbox_internal.revoke_part('producer', role);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_producer IS
 'Take back what outbox.grant_producer() allowed. Errors: as there.';
@@ -1402,7 +1409,7 @@ COMMENT ON FUNCTION outbox.revoke_producer IS
 CREATE FUNCTION outbox.grant_operator(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
-	PERFORM outbox._grant_part('operator', role);
+	PERFORM outbox_internal.grant_part('operator', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_operator IS
 'Allow a role, and the members of it, to look after deliveries: to read every view, payloads of dead letters included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, prune, drain, verify and health. Not to make or change handlers, which is to send messages anywhere, nor to erase, adopt or grant.
@@ -1412,7 +1419,7 @@ Errors: undefined_object for an unknown role.';
 CREATE FUNCTION outbox.revoke_operator(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
-	PERFORM outbox._revoke_part('operator', role);
+	PERFORM outbox_internal.revoke_part('operator', role);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_operator IS
 'Take back what outbox.grant_operator() allowed, and with it what a monitor may see. Errors: as there.';
@@ -1420,7 +1427,7 @@ COMMENT ON FUNCTION outbox.revoke_operator IS
 CREATE FUNCTION outbox.grant_monitor(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
-	PERFORM outbox._grant_part('monitor', role);
+	PERFORM outbox_internal.grant_part('monitor', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_monitor IS
 'Allow a role, and the members of it, to watch: to read outbox.backlog, outbox.handler_stats and outbox.dispatchers, and to execute outbox.health(). These show figures and names of handlers, no content. Members of pg_monitor can do so without it.
@@ -1430,7 +1437,7 @@ Errors: undefined_object for an unknown role.';
 CREATE FUNCTION outbox.revoke_monitor(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
-	PERFORM outbox._revoke_part('monitor', role);
+	PERFORM outbox_internal.revoke_part('monitor', role);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_monitor IS
 'Take back what outbox.grant_monitor() allowed, to an operator as well. Errors: as there.';
@@ -1444,7 +1451,7 @@ ttl: how long to remember; longer than the sender keeps retrying, up to 100 year
 Returns true the first time, and again after ttl. If another transaction is accepting the same message it waits for that one: false if it commits, true if it rolls back. Under REPEATABLE READ and above an entry that the snapshot does not show is a serialization_failure.
 Errors: null_value_not_allowed and invalid_parameter_value for arguments as above. Expired entries are removed by outbox.prune().';
 
-CREATE FUNCTION outbox._prune_inbox(batch int) RETURNS bigint
+CREATE FUNCTION outbox_internal.prune_inbox(batch int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	n bigint;
@@ -1459,7 +1466,7 @@ BEGIN
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._prune_inbox IS 'Internal: remove up to so many expired entries of outbox.inbox, those that nobody is accepting again; returns how many';
+COMMENT ON FUNCTION outbox_internal.prune_inbox IS 'Internal: remove up to so many expired entries of outbox.inbox, those that nobody is accepting again; returns how many';
 
 -----------------------------------------------------------------------------
 -- Operators
@@ -1470,16 +1477,16 @@ COMMENT ON FUNCTION outbox._prune_inbox IS 'Internal: remove up to so many expir
 -- so that outbox.prune() cannot remove it in between.
 -----------------------------------------------------------------------------
 
-CREATE FUNCTION outbox._topic_taken(patterns text[], topic text) RETURNS boolean
+CREATE FUNCTION outbox_internal.topic_taken(patterns text[], topic text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_topic_taken';
-COMMENT ON FUNCTION outbox._topic_taken IS 'Internal: does one of the topic patterns take this topic? Raises invalid_parameter_value for a bad pattern';
+COMMENT ON FUNCTION outbox_internal.topic_taken IS 'Internal: does one of the topic patterns take this topic? Raises invalid_parameter_value for a bad pattern';
 
-CREATE FUNCTION outbox._retention(OUT delivered interval, OUT dead interval, OUT batch int)
+CREATE FUNCTION outbox_internal.retention(OUT delivered interval, OUT dead interval, OUT batch int)
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_retention';
-COMMENT ON FUNCTION outbox._retention IS 'Internal: outbox.delivered_retention, outbox.dead_retention and outbox.prune_batch_size as they are set now';
+COMMENT ON FUNCTION outbox_internal.retention IS 'Internal: outbox.delivered_retention, outbox.dead_retention and outbox.prune_batch_size as they are set now';
 
 -- The id of a handler that is still there.
-CREATE FUNCTION outbox._live_handler(handler text) RETURNS int
+CREATE FUNCTION outbox_internal.live_handler(handler text) RETURNS int
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	result int;
@@ -1496,11 +1503,11 @@ BEGIN
 	RAISE EXCEPTION 'handler "%" does not exist', coalesce(handler, 'NULL')
 		USING ERRCODE = 'undefined_object', HINT = 'The view outbox.handlers lists the handlers there are.';
 END $$;
-COMMENT ON FUNCTION outbox._live_handler IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped';
+COMMENT ON FUNCTION outbox_internal.live_handler IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped';
 
 -- A message by id, within a tenant if one is named; locked against prune()
 -- and other operators, so that one does not miss what another brings back.
-CREATE FUNCTION outbox._lock_message(id uuid, tenant text) RETURNS void
+CREATE FUNCTION outbox_internal.lock_message(id uuid, tenant text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF id IS NULL THEN
@@ -1508,7 +1515,7 @@ BEGIN
 			USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass the id that outbox.stage() returned.';
 	END IF;
 	PERFORM FROM outbox.message m
-	WHERE m.id = _lock_message.id AND (_lock_message.tenant IS NULL OR m.tenant = _lock_message.tenant)
+	WHERE m.id = lock_message.id AND (lock_message.tenant IS NULL OR m.tenant = lock_message.tenant)
 	FOR NO KEY UPDATE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'message % does not exist%', id, CASE WHEN tenant IS NULL THEN '' ELSE format(' for tenant "%s"', tenant) END
@@ -1516,35 +1523,35 @@ BEGIN
 				HINT = 'outbox.prune() removes messages once all their deliveries are settled and past retention.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._lock_message IS 'Internal: lock a message against prune() and other operators; raises no_data_found if there is none';
+COMMENT ON FUNCTION outbox_internal.lock_message IS 'Internal: lock a message against prune() and other operators; raises no_data_found if there is none';
 
 -- The handler of one delivery, by name; any handler that has one of it.
-CREATE FUNCTION outbox._handler_of_message(id uuid, handler text) RETURNS int
+CREATE FUNCTION outbox_internal.handler_of_message(id uuid, handler text) RETURNS int
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	result int;
 BEGIN
 	SELECT h.id INTO result
 	FROM (
-		SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = _handler_of_message.id
+		SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = handler_of_message.id
 		UNION ALL
-		SELECT r.handler_id FROM outbox.receipt r WHERE r.message_id = _handler_of_message.id) AS d
+		SELECT r.handler_id FROM outbox.receipt r WHERE r.message_id = handler_of_message.id) AS d
 	JOIN outbox.handler h ON h.id = d.handler_id
 	WHERE h.name = handler
 	ORDER BY h.dropped_at IS NULL DESC, h.id DESC
 	LIMIT 1;
 	IF result IS NULL THEN
-		PERFORM outbox._live_handler(handler);
+		PERFORM outbox_internal.live_handler(handler);
 		RAISE EXCEPTION 'message % has no delivery for handler "%"', id, handler
 			USING ERRCODE = 'no_data_found',
 				HINT = 'The view outbox.deliveries shows which handlers a message was routed to.';
 	END IF;
 	RETURN result;
 END $$;
-COMMENT ON FUNCTION outbox._handler_of_message IS 'Internal: the handler of that name which the message was routed to; raises if there is none';
+COMMENT ON FUNCTION outbox_internal.handler_of_message IS 'Internal: the handler of that name which the message was routed to; raises if there is none';
 
 -- Refuse what would select nothing or mean something else.
-CREATE FUNCTION outbox._check_filter(topic text, since timestamptz, until timestamptz, max_rows bigint) RETURNS void
+CREATE FUNCTION outbox_internal.check_filter(topic text, since timestamptz, until timestamptz, max_rows bigint) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF since > until THEN
@@ -1556,22 +1563,22 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for no limit.';
 	END IF;
 	IF topic IS NOT NULL THEN
-		PERFORM outbox._topic_taken(ARRAY[topic], 'x');
+		PERFORM outbox_internal.topic_taken(ARRAY[topic], 'x');
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_filter IS 'Internal: raises invalid_parameter_value for an impossible filter';
+COMMENT ON FUNCTION outbox_internal.check_filter IS 'Internal: raises invalid_parameter_value for an impossible filter';
 
 -- Is there a delivery or a receipt of this message for this handler?  Looks
 -- under the latest snapshot, whatever the transaction's, and in both tables
 -- under the same: whoever has locked the message can rely on a no.
-CREATE FUNCTION outbox._is_routed(message_id uuid, handler_id int) RETURNS boolean
+CREATE FUNCTION outbox_internal.is_routed(message_id uuid, handler_id int) RETURNS boolean
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_is_routed';
-COMMENT ON FUNCTION outbox._is_routed IS 'Internal: does a handler have a delivery or a receipt of this message, as of now?';
+COMMENT ON FUNCTION outbox_internal.is_routed IS 'Internal: does a handler have a delivery or a receipt of this message, as of now?';
 
 -- Settled deliveries back to pending.  The one place that does it.
 -- Parameters are folded into each plan, and plans that would read a table whole
 -- or depend on what the planner believes of it are ruled out.
-CREATE FUNCTION outbox._revive(only_handler int, lowest uuid, highest uuid, topic text, tenant text, code text,
+CREATE FUNCTION outbox_internal.revive(only_handler int, lowest uuid, highest uuid, topic text, tenant text, code text,
 	states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
@@ -1590,9 +1597,9 @@ BEGIN
 			WHERE r.state = ANY (states) AND (3 = ANY (states) OR r.state + 0 IN (4, 5))
 				AND r.message_id >= lowest AND r.message_id <= highest
 				AND (only_handler IS NULL OR r.handler_id = only_handler) AND r.handler_id <> 0 AND h.dropped_at IS NULL
-				AND (_revive.code IS NULL OR r.code = _revive.code)
-				AND (_revive.tenant IS NULL OR m.tenant = _revive.tenant)
-				AND (_revive.topic IS NULL OR outbox._topic_taken(ARRAY[_revive.topic], m.topic))
+				AND (revive.code IS NULL OR r.code = revive.code)
+				AND (revive.tenant IS NULL OR m.tenant = revive.tenant)
+				AND (revive.topic IS NULL OR outbox_internal.topic_taken(ARRAY[revive.topic], m.topic))
 			LIMIT max_rows) AS chosen;
 		RETURN n;
 	END IF;
@@ -1606,15 +1613,15 @@ BEGIN
 		WHERE r.state = ANY (states) AND (3 = ANY (states) OR r.state + 0 IN (4, 5))
 			AND r.message_id >= lowest AND r.message_id <= highest
 			AND (only_handler IS NULL OR r.handler_id = only_handler) AND r.handler_id <> 0 AND h.dropped_at IS NULL
-			AND (_revive.code IS NULL OR r.code = _revive.code)
-			AND (_revive.tenant IS NULL OR m.tenant = _revive.tenant)
-			AND (_revive.topic IS NULL OR outbox._topic_taken(ARRAY[_revive.topic], m.topic))
+			AND (revive.code IS NULL OR r.code = revive.code)
+			AND (revive.tenant IS NULL OR m.tenant = revive.tenant)
+			AND (revive.topic IS NULL OR outbox_internal.topic_taken(ARRAY[revive.topic], m.topic))
 		ORDER BY r.message_id, r.handler_id
 		LIMIT max_rows
 		FOR NO KEY UPDATE OF m FOR UPDATE OF r) AS c;
 
 	WITH gone AS (
-		-- By where they are, as _cancel_rows() does; what else is needed by scalar subqueries, each by its key.
+		-- By where they are, as cancel_rows() does; what else is needed by scalar subqueries, each by its key.
 		DELETE FROM outbox.receipt r WHERE r.ctid = ANY (places)
 		RETURNING r.message_id, r.handler_id, r.attempts, r.state, r.budget_from
 	), counted AS (
@@ -1636,16 +1643,16 @@ BEGIN
 		RETURNING handler_id, due_at, message_id
 	)
 	SELECT count(*) INTO n
-	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM revived r OFFSET 0) AS rung;
+	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id) FROM revived r OFFSET 0) AS rung;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._revive IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
+COMMENT ON FUNCTION outbox_internal.revive IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
 
 -- A delivery to a handler that takes the topic and has not had the message:
 -- for dead letters nobody took, and for handlers younger than the message.
 -- What is chosen is looked at again when its message is locked, as everybody
 -- does who gives an old message a new delivery.
-CREATE FUNCTION outbox._route_again(only_handler int, only_unrouted boolean, lowest uuid, highest uuid, topic text, tenant text,
+CREATE FUNCTION outbox_internal.route_again(only_handler int, only_unrouted boolean, lowest uuid, highest uuid, topic text, tenant text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
@@ -1664,10 +1671,10 @@ BEGIN
 			SELECT unrouted.* FROM outbox.receipt r JOIN outbox.message unrouted ON unrouted.id = r.message_id
 			WHERE only_unrouted AND r.state + 0 IN (4, 5) AND r.state IN (4, 5) AND r.handler_id = 0
 				AND r.message_id >= lowest AND r.message_id <= highest) AS m
-		JOIN outbox.handler h ON h.dropped_at IS NULL AND h.id <> 0 AND outbox._topic_taken(h.topics, m.topic)
+		JOIN outbox.handler h ON h.dropped_at IS NULL AND h.id <> 0 AND outbox_internal.topic_taken(h.topics, m.topic)
 		WHERE (only_handler IS NULL OR h.id = only_handler)
-			AND (_route_again.tenant IS NULL OR m.tenant = _route_again.tenant)
-			AND (_route_again.topic IS NULL OR outbox._topic_taken(ARRAY[_route_again.topic], m.topic))
+			AND (route_again.tenant IS NULL OR m.tenant = route_again.tenant)
+			AND (route_again.topic IS NULL OR outbox_internal.topic_taken(ARRAY[route_again.topic], m.topic))
 			AND NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = h.id)
 			AND NOT EXISTS (SELECT FROM outbox.receipt r WHERE r.message_id = m.id AND r.handler_id = h.id)
 		ORDER BY m.id, h.id
@@ -1685,7 +1692,7 @@ BEGIN
 			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = c.handler_id)
 				THEN (SELECT m.key FROM outbox.message m WHERE m.id = c.message_id) END
 		FROM unnest(ids, handlers) AS c (message_id, handler_id)
-		WHERE (SELECT true FROM outbox.message m WHERE m.id = c.message_id) AND NOT outbox._is_routed(c.message_id, c.handler_id)
+		WHERE (SELECT true FROM outbox.message m WHERE m.id = c.message_id) AND NOT outbox_internal.is_routed(c.message_id, c.handler_id)
 		ON CONFLICT DO NOTHING
 		RETURNING handler_id, due_at, message_id
 	), answered AS (
@@ -1697,10 +1704,10 @@ BEGIN
 			FROM (SELECT DISTINCT v.message_id FROM routed v) AS c))
 	)
 	SELECT count(*) INTO n
-	FROM (SELECT outbox._ring(r.handler_id, 0, r.due_at, r.message_id) FROM routed r OFFSET 0) AS rung;
+	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id) FROM routed r OFFSET 0) AS rung;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._route_again IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
+COMMENT ON FUNCTION outbox_internal.route_again IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
 
 CREATE FUNCTION outbox.requeue(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -1708,13 +1715,13 @@ DECLARE
 	only_handler int;
 	n bigint;
 BEGIN
-	PERFORM outbox._lock_message(id, tenant);
+	PERFORM outbox_internal.lock_message(id, tenant);
 	IF handler IS NOT NULL THEN
-		only_handler := outbox._handler_of_message(id, handler);
+		only_handler := outbox_internal.handler_of_message(id, handler);
 	END IF;
-	n := outbox._revive(only_handler, id, id, NULL, NULL, NULL, '{4,5}', NULL, false);
+	n := outbox_internal.revive(only_handler, id, id, NULL, NULL, NULL, '{4,5}', NULL, false);
 	IF only_handler IS NULL OR only_handler = 0 THEN
-		n := n + outbox._route_again(NULL, true, id, id, NULL, NULL, NULL, false);
+		n := n + outbox_internal.route_again(NULL, true, id, id, NULL, NULL, NULL, false);
 	END IF;
 	IF n > 0 THEN
 		RETURN n;
@@ -1754,28 +1761,28 @@ CREATE FUNCTION outbox.requeue_where(handler text DEFAULT NULL, topic text DEFAU
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
-	lowest uuid := outbox._id_floor(coalesce(since, '-infinity'));
-	highest uuid := outbox._id_floor(coalesce(until, 'infinity'));
+	lowest uuid := outbox_internal.id_floor(coalesce(since, '-infinity'));
+	highest uuid := outbox_internal.id_floor(coalesce(until, 'infinity'));
 	states smallint[] := '{4,5}';
 	n bigint := 0;
 BEGIN
-	PERFORM outbox._check_filter(topic, since, until, max_rows);
+	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
 	IF num_nonnulls(handler, topic, tenant, code, since, until) = 0 THEN
 		RAISE EXCEPTION 'requeue_where needs a filter'
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'Name a handler, topic, tenant, code or time range; since => ''-infinity'' means everything.';
 	END IF;
 	IF handler IS NOT NULL THEN
-		only_handler := outbox._live_handler(handler);
+		only_handler := outbox_internal.live_handler(handler);
 	END IF;
 	IF include_delivered THEN
 		states := '{3,4,5}';
 	END IF;
 	IF only_handler IS DISTINCT FROM 0 THEN
-		n := outbox._revive(only_handler, lowest, highest, topic, tenant, code, states, max_rows, coalesce(dry_run, false));
+		n := outbox_internal.revive(only_handler, lowest, highest, topic, tenant, code, states, max_rows, coalesce(dry_run, false));
 	END IF;
 	IF (only_handler IS NULL OR only_handler = 0) AND (code IS NULL OR code = 'unrouted') AND (max_rows IS NULL OR n < max_rows) THEN
-		n := n + outbox._route_again(NULL, true, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
+		n := n + outbox_internal.route_again(NULL, true, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
 	END IF;
 	RETURN n;
 END $$;
@@ -1791,23 +1798,23 @@ CREATE FUNCTION outbox.replay(handler text, since timestamptz, until timestamptz
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
-	lowest uuid := outbox._id_floor(since);
-	highest uuid := outbox._id_floor(coalesce(until, 'infinity'));
+	lowest uuid := outbox_internal.id_floor(since);
+	highest uuid := outbox_internal.id_floor(coalesce(until, 'infinity'));
 	n bigint;
 BEGIN
 	IF since IS NULL THEN
 		RAISE EXCEPTION 'since must not be null'
 			USING ERRCODE = 'null_value_not_allowed', HINT = 'since => ''-infinity'' means everything that is still retained.';
 	END IF;
-	PERFORM outbox._check_filter(topic, since, until, max_rows);
-	only_handler := outbox._live_handler(handler);
+	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
+	only_handler := outbox_internal.live_handler(handler);
 	IF only_handler = 0 THEN
 		RAISE EXCEPTION 'handler "%" cannot be replayed', handler
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'It keeps what nobody took; use outbox.requeue_where().';
 	END IF;
-	n := outbox._revive(only_handler, lowest, highest, topic, tenant, NULL, '{3}', max_rows, coalesce(dry_run, false));
+	n := outbox_internal.revive(only_handler, lowest, highest, topic, tenant, NULL, '{3}', max_rows, coalesce(dry_run, false));
 	IF backfill AND (max_rows IS NULL OR n < max_rows) THEN
-		n := n + outbox._route_again(only_handler, false, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
+		n := n + outbox_internal.route_again(only_handler, false, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
 	END IF;
 	RETURN n;
 END $$;
@@ -1821,21 +1828,21 @@ Returns the number of deliveries. Errors: undefined_object for an unknown or dro
 
 -- Tell the dispatcher at commit of those that may be tried now that what was
 -- before them of their keys is settled.
-CREATE FUNCTION outbox._ring_successors(handlers int[], keys text[]) RETURNS void
+CREATE FUNCTION outbox_internal.ring_successors(handlers int[], keys text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 BEGIN
-	PERFORM outbox._ring(s.handler_id, 0, s.due_at, s.message_id)
+	PERFORM outbox_internal.ring(s.handler_id, 0, s.due_at, s.message_id)
 	FROM (SELECT DISTINCT u.handler_id, u.key FROM unnest(handlers, keys) AS u (handler_id, key) WHERE u.key IS NOT NULL) AS k
 	CROSS JOIN LATERAL (
 		SELECT d.handler_id, d.due_at, d.message_id FROM outbox.delivery d
 		WHERE d.handler_id = k.handler_id AND d.key = k.key
 		ORDER BY d.message_id LIMIT 1) AS s;
 END $$;
-COMMENT ON FUNCTION outbox._ring_successors IS 'Internal: tell the dispatcher at commit about the first outstanding delivery of each of these keys';
+COMMENT ON FUNCTION outbox_internal.ring_successors IS 'Internal: tell the dispatcher at commit about the first outstanding delivery of each of these keys';
 
 -- Outstanding deliveries to cancelled.
-CREATE FUNCTION outbox._cancel(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
+CREATE FUNCTION outbox_internal.cancel(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -1854,8 +1861,8 @@ BEGIN
 			JOIN outbox.message m ON m.id = d.message_id
 			WHERE d.message_id >= lowest AND d.message_id <= highest
 				AND (only_handler IS NULL OR d.handler_id = only_handler)
-				AND (_cancel.tenant IS NULL OR m.tenant = _cancel.tenant)
-				AND (_cancel.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel.topic], m.topic))
+				AND (cancel.tenant IS NULL OR m.tenant = cancel.tenant)
+				AND (cancel.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel.topic], m.topic))
 			LIMIT max_rows) AS chosen;
 		RETURN n;
 	END IF;
@@ -1868,21 +1875,21 @@ BEGIN
 		JOIN outbox.message m ON m.id = d.message_id
 		WHERE d.message_id >= lowest AND d.message_id <= highest
 			AND (only_handler IS NULL OR d.handler_id = only_handler)
-			AND (_cancel.tenant IS NULL OR m.tenant = _cancel.tenant)
-			AND (_cancel.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel.topic], m.topic))
+			AND (cancel.tenant IS NULL OR m.tenant = cancel.tenant)
+			AND (cancel.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel.topic], m.topic))
 		ORDER BY d.message_id, d.handler_id
 		LIMIT max_rows
 		FOR UPDATE OF d) AS c;
-	n := outbox._cancel_rows(places, 'cancelled', reason);
-	PERFORM outbox._ring(c.handler_id, 1, c.due_at, c.message_id)
+	n := outbox_internal.cancel_rows(places, 'cancelled', reason);
+	PERFORM outbox_internal.ring(c.handler_id, 1, c.due_at, c.message_id)
 	FROM unnest(ids, handlers, due) AS c (message_id, handler_id, due_at);
-	PERFORM outbox._ring_successors(handlers, keys);
+	PERFORM outbox_internal.ring_successors(handlers, keys);
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel IS 'Internal: cancel outstanding deliveries; returns how many';
+COMMENT ON FUNCTION outbox_internal.cancel IS 'Internal: cancel outstanding deliveries; returns how many';
 
 -- Dead deliveries that hold up their key, to cancelled.
-CREATE FUNCTION outbox._cancel_blocking(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
+CREATE FUNCTION outbox_internal.cancel_blocking(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
@@ -1901,8 +1908,8 @@ BEGIN
 			JOIN outbox.message m ON m.id = r.message_id
 			WHERE h.on_dead = 'block' AND h.dropped_at IS NULL AND (only_handler IS NULL OR h.id = only_handler)
 				AND r.message_id >= lowest AND r.message_id <= highest
-				AND (_cancel_blocking.tenant IS NULL OR m.tenant = _cancel_blocking.tenant)
-				AND (_cancel_blocking.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel_blocking.topic], m.topic))
+				AND (cancel_blocking.tenant IS NULL OR m.tenant = cancel_blocking.tenant)
+				AND (cancel_blocking.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel_blocking.topic], m.topic))
 			LIMIT max_rows) AS chosen;
 		RETURN n;
 	END IF;
@@ -1915,8 +1922,8 @@ BEGIN
 		JOIN outbox.message m ON m.id = r.message_id
 		WHERE h.on_dead = 'block' AND h.dropped_at IS NULL AND (only_handler IS NULL OR h.id = only_handler)
 			AND r.message_id >= lowest AND r.message_id <= highest
-			AND (_cancel_blocking.tenant IS NULL OR m.tenant = _cancel_blocking.tenant)
-			AND (_cancel_blocking.topic IS NULL OR outbox._topic_taken(ARRAY[_cancel_blocking.topic], m.topic))
+			AND (cancel_blocking.tenant IS NULL OR m.tenant = cancel_blocking.tenant)
+			AND (cancel_blocking.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel_blocking.topic], m.topic))
 		ORDER BY r.message_id, r.handler_id
 		LIMIT max_rows
 		FOR UPDATE OF r) AS c;
@@ -1924,37 +1931,37 @@ BEGIN
 	SET state = 5, key = NULL, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
 	WHERE r.ctid = ANY (places);
 	GET DIAGNOSTICS n = ROW_COUNT;
-	PERFORM outbox._ring(c.handler_id, 1, 'infinity', c.message_id) FROM unnest(ids, handlers) AS c (message_id, handler_id);
-	PERFORM outbox._ring_successors(handlers, keys);
+	PERFORM outbox_internal.ring(c.handler_id, 1, 'infinity', c.message_id) FROM unnest(ids, handlers) AS c (message_id, handler_id);
+	PERFORM outbox_internal.ring_successors(handlers, keys);
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_blocking IS 'Internal: cancel dead deliveries that hold up their key; returns how many';
+COMMENT ON FUNCTION outbox_internal.cancel_blocking IS 'Internal: cancel dead deliveries that hold up their key; returns how many';
 
 -- What stands in the way: first what is outstanding, then the dead that block.
-CREATE FUNCTION outbox._cancel_all(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
+CREATE FUNCTION outbox_internal.cancel_all(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
 	max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	n bigint;
 BEGIN
-	n := outbox._cancel(only_handler, lowest, highest, topic, tenant, reason, max_rows, dry_run);
+	n := outbox_internal.cancel(only_handler, lowest, highest, topic, tenant, reason, max_rows, dry_run);
 	IF max_rows IS NULL OR n < max_rows THEN
-		n := n + outbox._cancel_blocking(only_handler, lowest, highest, topic, tenant, reason, max_rows - n, dry_run);
+		n := n + outbox_internal.cancel_blocking(only_handler, lowest, highest, topic, tenant, reason, max_rows - n, dry_run);
 	END IF;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox._cancel_all IS 'Internal: cancel outstanding deliveries and dead ones that hold up their key; returns how many';
+COMMENT ON FUNCTION outbox_internal.cancel_all IS 'Internal: cancel outstanding deliveries and dead ones that hold up their key; returns how many';
 
 CREATE FUNCTION outbox.cancel(id uuid, reason text DEFAULT NULL, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
 BEGIN
-	PERFORM outbox._lock_message(id, tenant);
+	PERFORM outbox_internal.lock_message(id, tenant);
 	IF handler IS NOT NULL THEN
-		only_handler := outbox._handler_of_message(id, handler);
+		only_handler := outbox_internal.handler_of_message(id, handler);
 	END IF;
-	RETURN outbox._cancel_all(only_handler, id, id, NULL, NULL, reason, NULL, false);
+	RETURN outbox_internal.cancel_all(only_handler, id, id, NULL, NULL, reason, NULL, false);
 END $$;
 COMMENT ON FUNCTION outbox.cancel IS
 'Cancel the outstanding deliveries of a message, and dead ones that hold up their key (on_dead => block).
@@ -1970,16 +1977,16 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
 	only_handler int;
 BEGIN
-	PERFORM outbox._check_filter(topic, since, until, max_rows);
+	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
 	IF num_nonnulls(handler, topic, tenant, since, until) = 0 THEN
 		RAISE EXCEPTION 'cancel_where needs a filter'
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'Name a handler, topic, tenant or time range; since => ''-infinity'' means everything.';
 	END IF;
 	IF handler IS NOT NULL THEN
-		only_handler := outbox._live_handler(handler);
+		only_handler := outbox_internal.live_handler(handler);
 	END IF;
-	RETURN outbox._cancel_all(only_handler, outbox._id_floor(coalesce(since, '-infinity')), outbox._id_floor(coalesce(until, 'infinity')),
+	RETURN outbox_internal.cancel_all(only_handler, outbox_internal.id_floor(coalesce(since, '-infinity')), outbox_internal.id_floor(coalesce(until, 'infinity')),
 		topic, tenant, reason, max_rows, coalesce(dry_run, false));
 END $$;
 COMMENT ON FUNCTION outbox.cancel_where IS
@@ -1991,7 +1998,7 @@ Returns the number of deliveries. Errors: undefined_object for an unknown handle
 -- What was staged while the clock was ahead is due when it says so: at once.
 -- Up to a thousand, from the id given on; returns the last of
 -- them, NULL if there was none.  Waits for nobody who has locked a row.
-CREATE FUNCTION outbox._bring_forward(after uuid) RETURNS uuid
+CREATE FUNCTION outbox_internal.bring_forward(after uuid) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	clock timestamptz := clock_timestamp();
@@ -2000,7 +2007,7 @@ BEGIN
 	WITH ahead AS MATERIALIZED (
 		SELECT d.ctid AS place, d.due_at
 		FROM outbox.message m JOIN outbox.delivery d ON d.message_id = m.id
-		WHERE m.id >= greatest(after, outbox._id_floor(clock)) AND m.staged_at > clock
+		WHERE m.id >= greatest(after, outbox_internal.id_floor(clock)) AND m.staged_at > clock
 			AND d.state = 0 AND d.due_at = m.staged_at
 		ORDER BY m.id
 		LIMIT 1000
@@ -2014,11 +2021,11 @@ BEGIN
 	)
 	SELECT max(rung.message_id::text) INTO reached
 	FROM (
-		SELECT outbox._ring(v.handler_id, 1, v.due_before, v.message_id), outbox._ring(v.handler_id, 0, v.due_at, v.message_id), v.message_id
+		SELECT outbox_internal.ring(v.handler_id, 1, v.due_before, v.message_id), outbox_internal.ring(v.handler_id, 0, v.due_at, v.message_id), v.message_id
 		FROM moved v OFFSET 0) AS rung;
 	RETURN reached::uuid;
 END $$;
-COMMENT ON FUNCTION outbox._bring_forward IS 'Internal: make due what was staged while the clock was ahead; the last of them, NULL if there was none';
+COMMENT ON FUNCTION outbox_internal.bring_forward IS 'Internal: make due what was staged while the clock was ahead; the last of them, NULL if there was none';
 
 CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -2029,9 +2036,9 @@ DECLARE
 	places tid[];
 	n bigint;
 BEGIN
-	PERFORM outbox._lock_message(id, tenant);
+	PERFORM outbox_internal.lock_message(id, tenant);
 	IF handler IS NOT NULL THEN
-		only_handler := outbox._handler_of_message(id, handler);
+		only_handler := outbox_internal.handler_of_message(id, handler);
 	END IF;
 
 	SELECT array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.place) INTO handlers, due, places
@@ -2042,13 +2049,13 @@ BEGIN
 			AND (only_handler IS NULL OR d.handler_id = only_handler)
 		ORDER BY d.message_id, d.handler_id
 		FOR UPDATE) AS c;
-	PERFORM outbox._ring(c.handler_id, 1, c.due_at, retry_now.id) FROM unnest(handlers, due) AS c (handler_id, due_at);
+	PERFORM outbox_internal.ring(c.handler_id, 1, c.due_at, retry_now.id) FROM unnest(handlers, due) AS c (handler_id, due_at);
 	WITH hurried AS (
 		UPDATE outbox.delivery d SET due_at = clock_timestamp() WHERE d.ctid = ANY (places)
 		RETURNING d.handler_id, d.due_at, d.message_id
 	)
 	SELECT count(*) INTO n
-	FROM (SELECT outbox._ring(h.handler_id, 0, h.due_at, h.message_id) FROM hurried h OFFSET 0) AS rung;
+	FROM (SELECT outbox_internal.ring(h.handler_id, 0, h.due_at, h.message_id) FROM hurried h OFFSET 0) AS rung;
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.retry_now IS
@@ -2058,7 +2065,7 @@ Returns the number of deliveries hurried, 0 if none was waiting for its next att
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
 
 -- What looks again at rows that it has locked needs a new snapshot for that.
-CREATE FUNCTION outbox._check_isolation(called text) RETURNS void
+CREATE FUNCTION outbox_internal.check_isolation(called text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
@@ -2067,7 +2074,7 @@ BEGIN
 				HINT = 'Its snapshot does not show what has been brought back since, which would lose its message. Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox._check_isolation IS 'Internal: raise feature_not_supported for a function of that name in a transaction that goes on with its first snapshot';
+COMMENT ON FUNCTION outbox_internal.check_isolation IS 'Internal: raise feature_not_supported for a function of that name in a transaction that goes on with its first snapshot';
 
 CREATE FUNCTION outbox.erase_tenant(tenant text, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -2080,7 +2087,7 @@ BEGIN
 		RAISE EXCEPTION 'tenant must not be null or empty'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the tenant that the messages were staged with.';
 	END IF;
-	PERFORM outbox._check_isolation('erase_tenant');
+	PERFORM outbox_internal.check_isolation('erase_tenant');
 	messages := 0;
 	deliveries := 0;
 	attempts := 0;
@@ -2108,7 +2115,7 @@ BEGIN
 		)
 		SELECT count(*) + 0 * count(g.rung) INTO n
 		FROM (
-			SELECT CASE WHEN g.matters THEN outbox._ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
+			SELECT CASE WHEN g.matters THEN outbox_internal.ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
 			FROM (SELECT * FROM outstanding UNION ALL SELECT * FROM settled) AS g OFFSET 0) AS g;
 		deliveries := deliveries + n;
 		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
@@ -2141,20 +2148,20 @@ DECLARE
 	reached uuid := '00000000-0000-0000-0000-000000000000';
 	n bigint;
 BEGIN
-	PERFORM outbox._check_isolation('prune');
+	PERFORM outbox_internal.check_isolation('prune');
 	IF max_messages <= 0 THEN
 		RAISE EXCEPTION 'max_messages must be positive'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for no limit.';
 	END IF;
 	SELECT clock_timestamp() - r.delivered, clock_timestamp() - r.dead, r.batch
 	INTO delivered_before, dead_before, batch
-	FROM outbox._retention() r;
+	FROM outbox_internal.retention() r;
 	-- A dead letter that holds up its key goes on doing so.
 	SELECT coalesce(array_agg(h.id), '{}') INTO blocking
 	FROM outbox.handler h WHERE h.on_dead = 'block' AND h.dropped_at IS NULL;
-	ceiling := outbox._id_floor(greatest(delivered_before, dead_before));
+	ceiling := outbox_internal.id_floor(greatest(delivered_before, dead_before));
 	-- Ids that are ahead of the clock say nothing of their messages' age.
-	IF EXISTS (SELECT FROM outbox.message m WHERE m.id > outbox._id_floor(clock_timestamp() + interval '1 minute')) THEN
+	IF EXISTS (SELECT FROM outbox.message m WHERE m.id > outbox_internal.id_floor(clock_timestamp() + interval '1 minute')) THEN
 		ceiling := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 	END IF;
 	messages := 0;
@@ -2201,7 +2208,7 @@ BEGIN
 
 	-- A bounded call takes one batch of the inbox along.
 	LOOP
-		n := outbox._prune_inbox(batch);
+		n := outbox_internal.prune_inbox(batch);
 		EXIT WHEN n < batch OR max_messages IS NOT NULL;
 	END LOOP;
 END $$;
@@ -2220,7 +2227,7 @@ Looks again and again, each time in a transaction of its own, and holds no snaps
 timeout: raises object_not_in_prerequisite_state if something is still due after that time.
 Other errors: undefined_object for an unknown handler, active_sql_transaction inside a transaction block or function, invalid_parameter_value for a negative timeout.';
 
-CREATE FUNCTION outbox._why_copy() RETURNS text
+CREATE FUNCTION outbox_internal.why_copy() RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 	SELECT CASE
 			WHEN count(i.id) <> 1
@@ -2233,36 +2240,36 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 			WHEN bool_or(i.site <> '' AND p.site <> '' AND i.site <> p.site)
 				THEN format('this database sends from site "%s" and this is site "%s"', max(i.site), max(p.site))
 		END || ': nothing is sent until SELECT outbox.adopt() makes it the sender'
-	FROM outbox._place() p, pg_control_system() c
+	FROM outbox_internal.place() p, pg_control_system() c
 	JOIN pg_database d ON d.datname = current_database()
 	LEFT JOIN outbox.installation i ON true
 $$;
-COMMENT ON FUNCTION outbox._why_copy IS 'Internal: why this database counts as a copy, whose deliveries are held until outbox.adopt(); NULL if it is none. It is unless the one row of outbox.installation names this database, knows of the restore that it comes from, was at this site, and every handler is at home there';
+COMMENT ON FUNCTION outbox_internal.why_copy IS 'Internal: why this database counts as a copy, whose deliveries are held until outbox.adopt(); NULL if it is none. It is unless the one row of outbox.installation names this database, knows of the restore that it comes from, was at this site, and every handler is at home there';
 
-CREATE FUNCTION outbox._is_copy() RETURNS boolean
+CREATE FUNCTION outbox_internal.is_copy() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-	SELECT outbox._why_copy() IS NOT NULL
+	SELECT outbox_internal.why_copy() IS NOT NULL
 $$;
-COMMENT ON FUNCTION outbox._is_copy IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()?';
+COMMENT ON FUNCTION outbox_internal.is_copy IS 'Internal: is this database a copy whose deliveries are held until outbox.adopt()?';
 
 -- A restore is noted where it happened, so that standbys hear of it; a name
 -- of the site, where nothing is held, when there is one for the first time.
-CREATE FUNCTION outbox._place_is_news() RETURNS boolean
+CREATE FUNCTION outbox_internal.place_is_news() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-	SELECT EXISTS (SELECT FROM outbox.installation i, outbox._place() p
+	SELECT EXISTS (SELECT FROM outbox.installation i, outbox_internal.place() p
 		WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
-			OR i.site = '' AND p.site <> '' AND NOT outbox._is_copy())
+			OR i.site = '' AND p.site <> '' AND NOT outbox_internal.is_copy())
 $$;
-COMMENT ON FUNCTION outbox._place_is_news IS 'Internal: is there something for outbox._note_place() to write down?';
+COMMENT ON FUNCTION outbox_internal.place_is_news IS 'Internal: is there something for outbox_internal.note_place() to write down?';
 
-CREATE FUNCTION outbox._note_place() RETURNS void
+CREATE FUNCTION outbox_internal.note_place() RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 	UPDATE outbox.installation i SET site = p.site
-	FROM outbox._place() p WHERE i.site = '' AND p.site <> '' AND NOT outbox._is_copy();
+	FROM outbox_internal.place() p WHERE i.site = '' AND p.site <> '' AND NOT outbox_internal.is_copy();
 	UPDATE outbox.installation i SET restored_as = p.restored_as, restored = true
-	FROM outbox._place() p WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
+	FROM outbox_internal.place() p WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
 $$;
-COMMENT ON FUNCTION outbox._note_place IS 'Internal: have outbox.installation know of the restore that this data directory comes from, and of its site';
+COMMENT ON FUNCTION outbox_internal.note_place IS 'Internal: have outbox.installation know of the restore that this data directory comes from, and of its site';
 
 CREATE FUNCTION outbox.adopt() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
@@ -2272,16 +2279,16 @@ DECLARE
 	new_home uuid;
 BEGIN
 	LOCK TABLE outbox.installation IN SHARE ROW EXCLUSIVE MODE;
-	was_copy := outbox._is_copy();
+	was_copy := outbox_internal.is_copy();
 	IF was_copy THEN
 		same_server := ARRAY(SELECT i.id FROM outbox.installation i, pg_control_system() c WHERE i.system_identifier = c.system_identifier);
 		DELETE FROM outbox.installation;
 		INSERT INTO outbox.installation (system_identifier, database_oid, restored_as, site)
 		SELECT c.system_identifier, d.oid, p.restored_as, p.site
-		FROM outbox._place() p, pg_control_system() c, pg_database d WHERE d.datname = current_database()
+		FROM outbox_internal.place() p, pg_control_system() c, pg_database d WHERE d.datname = current_database()
 		RETURNING id INTO new_home;
 		-- The clock of the server they come from may be ahead.
-		PERFORM outbox._seed_ids();
+		PERFORM outbox_internal.seed_ids();
 		-- Roles of another server are found by their names.  A row without a role stays for outbox.verify() to tell.
 		UPDATE outbox.handler h SET home = new_home,
 			creator_oid = CASE WHEN h.home = ANY (same_server) THEN h.creator_oid
@@ -2295,9 +2302,9 @@ BEGIN
 		PERFORM setval('outbox.on_settle_queue_id', k.highest)
 		FROM (SELECT max(k.id) AS highest FROM outbox.on_settle_queue k) k, outbox.on_settle_queue_id q WHERE k.highest >= q.last_value;
 	END IF;
-	PERFORM outbox._ring_handlers();
-	PERFORM outbox._ring_rescan();
-	PERFORM outbox._ring_launcher();
+	PERFORM outbox_internal.ring_handlers();
+	PERFORM outbox_internal.ring_rescan();
+	PERFORM outbox_internal.ring_launcher();
 	RETURN was_copy;
 END $$;
 COMMENT ON FUNCTION outbox.adopt IS
@@ -2306,16 +2313,16 @@ What is outstanding is delivered from the commit on; cancel what should not be b
 Returns true if the database was held, false if it could send already. Only the owner of the extension and superusers may call it.';
 
 -- What is wrong with a handler's options; NULL if nothing is.
-CREATE FUNCTION outbox._handler_fault(h outbox.handler) RETURNS text
+CREATE FUNCTION outbox_internal.handler_fault(h outbox.handler) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	PERFORM outbox._check_name(h.name);
-	PERFORM outbox._check_handler(h);
+	PERFORM outbox_internal.check_name(h.name);
+	PERFORM outbox_internal.check_handler(h);
 	RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
 	RETURN SQLERRM;
 END $$;
-COMMENT ON FUNCTION outbox._handler_fault IS 'Internal: what outbox._check_handler() would raise, NULL for nothing';
+COMMENT ON FUNCTION outbox_internal.handler_fault IS 'Internal: what outbox_internal.check_handler() would raise, NULL for nothing';
 
 CREATE FUNCTION outbox.verify() RETURNS TABLE (finding text, severity text, rows_found bigint, message_id uuid, handler text, hint text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2393,14 +2400,14 @@ BEGIN
 	SELECT 'trigger that is switched off', 'error', 1, NULL, NULL,
 		format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I.', t.tgrelid::regclass, t.tgname)
 	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
-	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A' AND p.pronamespace = c.relnamespace
+	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A' AND p.pronamespace = 'outbox_internal'::regnamespace
 	UNION ALL
 	SELECT 'trigger of somebody else', CASE WHEN t.tgenabled = 'A' THEN 'error' ELSE 'warning' END, 1, NULL, NULL,
 		format('%s of role %I runs for %s. DROP TRIGGER %I ON %s, unless it is wanted.', t.tgfoid::regprocedure, pg_get_userbyid(p.proowner),
 			CASE WHEN t.tgenabled = 'A' THEN 'whoever changes the table, outbox included' ELSE 'whoever changes the table by hand, though not for outbox' END,
 			t.tgname, t.tgrelid::regclass)
 	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
-	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND p.pronamespace <> c.relnamespace
+	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND p.pronamespace <> 'outbox_internal'::regnamespace
 	UNION ALL
 	SELECT 'foreign key onto a table of outbox', 'warning', 1, NULL, NULL,
 		format('outbox.prune() and the like remove rows without regard to it. ALTER TABLE %s DROP CONSTRAINT %I.', k.conrelid::regclass, k.conname)
@@ -2427,32 +2434,32 @@ BEGIN
 	UNION ALL
 	SELECT 'handler with options that it cannot have', 'error', 1, NULL, h.name,
 		format('The row was changed by hand, and the handler may not be served: %s. Put it right with outbox.alter_handler().', f.fault)
-	FROM outbox.handler h CROSS JOIN LATERAL outbox._handler_fault(h) f (fault)
+	FROM outbox.handler h CROSS JOIN LATERAL outbox_internal.handler_fault(h) f (fault)
 	WHERE h.dropped_at IS NULL AND h.id <> 0 AND f.fault IS NOT NULL
 	UNION ALL
 	SELECT 'creator that is no role', 'info', 1, NULL, h.name,
 		format('Role %I is gone: only superusers can change what is the creator''s to change, its on_settle function for one. Create the handler anew.', h.creator)
 	FROM outbox.handler h
-	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox._is_copy() AND outbox._creator(h.creator_oid, h.home) IS NULL
+	WHERE h.dropped_at IS NULL AND h.id <> 0 AND NOT outbox_internal.is_copy() AND outbox_internal.creator(h.creator_oid, h.home) IS NULL
 	UNION ALL
 	SELECT 'creator that was renamed', 'info', 1, NULL, h.name,
 		format('A dump would have its old name %L. Call outbox.alter_handler(%L).', h.creator, h.name)
-	FROM outbox.handler h JOIN pg_roles r ON r.oid = outbox._creator(h.creator_oid, h.home)
+	FROM outbox.handler h JOIN pg_roles r ON r.oid = outbox_internal.creator(h.creator_oid, h.home)
 	WHERE h.dropped_at IS NULL AND h.id <> 0 AND r.rolname <> h.creator
 	UNION ALL
 	SELECT 'consumer that is no role', 'warning', 1, NULL, h.name,
 		format('Nobody consumes by this grant. outbox.revoke_consumer(%L, %L) removes it; if the role is there again, outbox.grant_consumer(%1$L, %2$L).', h.name, c.role)
 	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id
-	WHERE h.dropped_at IS NULL AND NOT outbox._is_copy()
-		AND (c.home IS DISTINCT FROM outbox._home() OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.role_oid))
+	WHERE h.dropped_at IS NULL AND NOT outbox_internal.is_copy()
+		AND (c.home IS DISTINCT FROM outbox_internal.home() OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.role_oid))
 	UNION ALL
 	SELECT 'consumer that was renamed', 'info', 1, NULL, h.name,
 		format('A dump would have its old name %L. Call outbox.grant_consumer(%L, %L).', c.role, h.name, r.rolname)
 	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id JOIN pg_roles r ON r.oid = c.role_oid
-	WHERE h.dropped_at IS NULL AND c.home = outbox._home() AND r.rolname <> c.role
+	WHERE h.dropped_at IS NULL AND c.home = outbox_internal.home() AND r.rolname <> c.role
 	UNION ALL
 	SELECT 'database is a copy', 'warning', 1, NULL, NULL, overlay(w.why PLACING upper(left(w.why, 1)) FROM 1 FOR 1) || '.'
-	FROM outbox._why_copy() w (why) WHERE w.why IS NOT NULL
+	FROM outbox_internal.why_copy() w (why) WHERE w.why IS NOT NULL
 	ORDER BY 2, 1;
 END $$;
 COMMENT ON FUNCTION outbox.verify IS
@@ -2481,7 +2488,7 @@ BEGIN
 
 	SELECT d.state, d.pid, d.in_flight, d.last_error, d.shortage, d.shortage_since
 	INTO dispatcher, dispatcher_pid, in_flight, problem, shortage, shortage_since
-	FROM outbox._dispatchers() d WHERE d.database = current_database();
+	FROM outbox_internal.dispatchers() d WHERE d.database = current_database();
 	dispatcher := CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE coalesce(dispatcher, 'stopped') END;
 	in_flight := coalesce(in_flight, 0);
 
@@ -2496,8 +2503,8 @@ BEGIN
 	WHERE h.dropped_at IS NULL AND s.breaker <> 'closed';
 	pushing := EXISTS (SELECT FROM outbox.handler h WHERE h.url IS NOT NULL AND h.dropped_at IS NULL);
 
-	IF outbox._is_copy() THEN
-		critical := critical || outbox._why_copy();
+	IF outbox_internal.is_copy() THEN
+		critical := critical || outbox_internal.why_copy();
 	ELSIF pushing AND dispatcher NOT IN ('running', 'starting', 'standby') THEN
 		critical := critical || format('nothing is pushed: dispatcher is %s%s', dispatcher, ' (' || problem || ')');
 	ELSIF dispatcher = 'running' AND problem IS NOT NULL AND problem IS DISTINCT FROM shortage THEN
@@ -2733,7 +2740,7 @@ DECLARE
 	options text;
 BEGIN
 	SELECT pg_catalog.string_agg(COALESCE(o.shown, 'h.' || pg_catalog.quote_ident(o.name)), ', ')
-	INTO options FROM outbox._options() o WHERE NOT o.name OPERATOR(pg_catalog.=) ANY ('{ordered,on_dead,on_settle}');
+	INTO options FROM outbox_internal.options() o WHERE NOT o.name OPERATOR(pg_catalog.=) ANY ('{ordered,on_dead,on_settle}');
 	EXECUTE pg_catalog.format($sql$
 CREATE VIEW outbox.handlers AS
 SELECT h.id, h.name, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, h.topics, h.url, h.ordered, h.on_dead, h.on_settle,
@@ -2746,21 +2753,20 @@ WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0
 END $do$;
 COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause, circuit breaker, and the requests a second to which one is slowed down because its receiver answers 429 or 503. No secrets: only whether there is one, and the names of the headers';
 
-CREATE FUNCTION outbox._dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz,
+CREATE FUNCTION outbox_internal.dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz,
 	OUT shortage text, OUT shortage_since timestamptz)
 RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_dispatchers';
-COMMENT ON FUNCTION outbox._dispatchers IS 'Internal: what outbox.dispatchers shows';
+COMMENT ON FUNCTION outbox_internal.dispatchers IS 'Internal: what outbox.dispatchers shows';
 
-CREATE VIEW outbox.dispatchers AS SELECT * FROM outbox._dispatchers();
+CREATE VIEW outbox.dispatchers AS SELECT * FROM outbox_internal.dispatchers();
 COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when; and, while requests cannot leave this machine, what it is short of, what lifts that, and since when';
 
 -----------------------------------------------------------------------------
 -- Grants: PUBLIC gets nothing
 -----------------------------------------------------------------------------
 
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM PUBLIC;
-REVOKE ALL ON ALL PROCEDURES IN SCHEMA outbox FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox, outbox_internal FROM PUBLIC;
 
 -- Nor does anybody else, whatever ALTER DEFAULT PRIVILEGES says of what the
 -- installing role creates.
@@ -2771,18 +2777,19 @@ BEGIN
 	FOR grantee IN
 		SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE a.grantee::pg_catalog.regrole::text END
 		FROM (
-			SELECT n.nspacl AS acl, n.nspowner AS owner FROM pg_catalog.pg_namespace n WHERE n.nspname = 'outbox'
+			SELECT n.nspacl AS acl, n.nspowner AS owner FROM pg_catalog.pg_namespace n WHERE n.nspname IN ('outbox', 'outbox_internal')
 			UNION ALL
 			SELECT c.relacl, c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = 'outbox'::pg_catalog.regnamespace
 			UNION ALL
-			SELECT p.proacl, p.proowner FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'outbox'::pg_catalog.regnamespace) o
+			SELECT p.proacl, p.proowner FROM pg_catalog.pg_proc p
+			WHERE p.pronamespace IN ('outbox'::pg_catalog.regnamespace, 'outbox_internal'::pg_catalog.regnamespace)) o
 		CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) a
 		WHERE a.grantee <> o.owner
 	LOOP
-		EXECUTE 'REVOKE ALL ON SCHEMA outbox FROM ' || grantee;
+		EXECUTE 'REVOKE ALL ON SCHEMA outbox, outbox_internal FROM ' || grantee;
 		EXECUTE 'REVOKE ALL ON ALL TABLES IN SCHEMA outbox FROM ' || grantee;
 		EXECUTE 'REVOKE ALL ON ALL SEQUENCES IN SCHEMA outbox FROM ' || grantee;
-		EXECUTE 'REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox FROM ' || grantee;
+		EXECUTE 'REVOKE ALL ON ALL ROUTINES IN SCHEMA outbox, outbox_internal FROM ' || grantee;
 	END LOOP;
 END $$;
 
@@ -2806,11 +2813,11 @@ GRANT USAGE ON SCHEMA outbox TO PUBLIC;
 
 -- Figures without any content of messages are for those who monitor servers.
 GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.dispatchers TO pg_monitor;
-GRANT EXECUTE ON FUNCTION outbox._dispatchers(), outbox.health(interval, interval) TO pg_monitor;
+GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox.health(interval, interval) TO pg_monitor;
 
 -- Ids of handlers begin again: whatever shared memory knows of handlers of an
 -- earlier outbox in this database is not of these.
-SELECT outbox._ring_rescan();
+SELECT outbox_internal.ring_rescan();
 
 -- The launcher starts a dispatcher here as soon as this commits.
-SELECT outbox._ring_launcher();
+SELECT outbox_internal.ring_launcher();

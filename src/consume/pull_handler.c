@@ -45,9 +45,9 @@ static char cache_site[NAMEDATALEN];	/* outbox.site, which what is held goes by 
 #define SELECT_HANDLER \
 	"SELECT h.id, h.url IS NOT NULL, h.dropped_at IS NOT NULL, s.paused_at IS NOT NULL, h.ordered, " \
 	"h.on_dead OPERATOR(pg_catalog.=) 'block', " \
-	"outbox._why_copy(), " \
+	"outbox_internal.why_copy(), " \
 	"(SELECT pg_catalog.array_agg(c.role_oid) FROM outbox.consumer c " \
-	" WHERE c.handler_id OPERATOR(pg_catalog.=) h.id AND c.home OPERATOR(pg_catalog.=) outbox._home()), " \
+	" WHERE c.handler_id OPERATOR(pg_catalog.=) h.id AND c.home OPERATOR(pg_catalog.=) outbox_internal.home()), " \
 	OUTBOX_RETRY_COLUMNS " " \
 	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
 

@@ -32,7 +32,7 @@ static pg_uuid_t after;			/* where the pass under way has got to; zeros: at its 
 
 /* The last id of those that were moved; NULL once there are no more. */
 static OutboxPlan bring_forward_plan = {
-	.sql = "SELECT outbox._bring_forward($1)",
+	.sql = "SELECT outbox_internal.bring_forward($1)",
 	.nargs = 1,
 	.argtypes = {UUIDOID},
 };

@@ -72,7 +72,7 @@ outbox_rescan_next(void)
  * not known yet: a restore has come to its deliveries first.
  */
 static OutboxPlan cancel_plan = {
-	.sql = "SELECT outbox._cancel_dropped($1, 1000)",
+	.sql = "SELECT outbox_internal.cancel_dropped($1, 1000)",
 	.nargs = 1,
 	.argtypes = {INT4OID},
 };

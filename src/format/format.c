@@ -136,7 +136,7 @@ write_event_lines(OutboxRequest *request, const OutboxMessage *message)
 	write_event_trace(request, message->headers);
 }
 
-/* Every format there is.  The order is that in which errors and outbox._formats() name them. */
+/* Every format there is.  The order is that in which errors and outbox_internal.formats() name them. */
 static const OutboxFormat formats[] = {
 	{
 		.name = "raw",

@@ -6,7 +6,7 @@
  * A format is one row of the table in format.c: its name, what it says of the
  * body, how a message looks in it, and the header lines that it adds.
  * Nothing else in the source knows one format from another; which of them
- * there are, SQL asks with outbox._formats().
+ * there are, SQL asks with outbox_internal.formats().
  *
  * Neither SPI nor curl.  Process: any.
  *

@@ -17,7 +17,7 @@
 
 PG_FUNCTION_INFO_V1(outbox_sql_public_key);
 
-/* outbox._public_key(secret) */
+/* outbox_internal.public_key(secret) */
 Datum
 outbox_sql_public_key(PG_FUNCTION_ARGS)
 {

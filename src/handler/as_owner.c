@@ -8,10 +8,10 @@
  * somebody else's function.  What a handler's on_settle function may later do hangs on
  * this, so the public functions are written in C: one body that notes the
  * immediate caller and hands over to the PL/pgSQL function of the same name
- * with a leading underscore, as the owner:
+ * in schema outbox_internal, as the owner:
  *
  *		outbox.pause_handler(name => 'x', reason => 'y')
- *		outbox._pause_handler(caller, '{name, reason}', '{x, y}')
+ *		outbox_internal.pause_handler(caller, '{name, reason}', '{x, y}')
  *
  * Arguments travel as their names and texts; those that are NULL, or were
  * left out, do not travel.  Whoever may execute the public function need
@@ -157,14 +157,14 @@ static void
 call_as_owner(const char *function, Datum *values, OutboxWithheld *withheld)
 {
 	Oid			argtypes[3] = {TEXTOID, TEXTARRAYOID, TEXTARRAYOID};
-	char	   *command = psprintf("SELECT outbox.%s($1, $2, $3)", quote_identifier(psprintf("_%s", function)));
+	char	   *command = psprintf("SELECT outbox_internal.%s($1, $2, $3)", quote_identifier(function));
 
 	outbox_withheld_begin(withheld);
 	PG_TRY();
 	{
 		if (SPI_execute_with_args(command, 3, argtypes, values, NULL, false, 1) != SPI_OK_SELECT ||
 			SPI_processed != 1)
-			elog(ERROR, "outbox._%s() did not return one row", function);
+			elog(ERROR, "outbox_internal.%s() did not return one row", function);
 	}
 	PG_FINALLY();
 	{

@@ -30,7 +30,7 @@ check_called_as_trigger(FunctionCallInfo fcinfo)
 }
 
 /*
- * outbox._handler_changed(): the relcache message is what invalidates the
+ * outbox_internal.handler_changed(): the relcache message is what invalidates the
  * routes of every backend when this transaction commits.
  */
 Datum
@@ -42,7 +42,7 @@ outbox_sql_handler_changed(PG_FUNCTION_ARGS)
 	return PointerGetDatum(NULL);
 }
 
-/* outbox._status_changed(): routes do not depend on pauses and secrets, only the dispatcher does. */
+/* outbox_internal.status_changed(): routes do not depend on pauses and secrets, only the dispatcher does. */
 Datum
 outbox_sql_status_changed(PG_FUNCTION_ARGS)
 {

@@ -3,7 +3,7 @@
  * check.c
  *		SQL functions that check a handler's options and raise what is wrong.
  *
- * Called by outbox._check_handler() in the backend of whoever creates or
+ * Called by outbox_internal.check_handler() in the backend of whoever creates or
  * alters a handler.
  *
  *-------------------------------------------------------------------------
@@ -26,7 +26,7 @@ PG_FUNCTION_INFO_V1(outbox_sql_check_url);
 PG_FUNCTION_INFO_V1(outbox_sql_check_headers);
 PG_FUNCTION_INFO_V1(outbox_sql_formats);
 
-/* outbox._check_pattern(pattern) */
+/* outbox_internal.check_pattern(pattern) */
 Datum
 outbox_sql_check_pattern(PG_FUNCTION_ARGS)
 {
@@ -38,7 +38,7 @@ outbox_sql_check_pattern(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* outbox._check_url(url) */
+/* outbox_internal.check_url(url) */
 Datum
 outbox_sql_check_url(PG_FUNCTION_ARGS)
 {
@@ -49,7 +49,7 @@ outbox_sql_check_url(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* outbox._check_headers(headers): those of a handler */
+/* outbox_internal.check_headers(headers): those of a handler */
 Datum
 outbox_sql_check_headers(PG_FUNCTION_ARGS)
 {
@@ -60,7 +60,7 @@ outbox_sql_check_headers(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* outbox._formats(OUT name, OUT batches) */
+/* outbox_internal.formats(OUT name, OUT batches) */
 Datum
 outbox_sql_formats(PG_FUNCTION_ARGS)
 {

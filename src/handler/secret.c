@@ -146,7 +146,7 @@ insert_secret(int32 handler_id, const char *kind, const char *secret, TimestampT
 }
 
 /*
- * outbox._store_secret(handler_id, kind, source, created_at)
+ * outbox_internal.store_secret(handler_id, kind, source, created_at)
  *
  * source is whsec or whsk for a new signing secret of that kind, else the
  * option that the secret was given with.  Returns what a receiver needs to

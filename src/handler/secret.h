@@ -7,7 +7,7 @@
  * watches statements (pgaudit, auto_explain, log_parameter_max_length), and
  * no list of their settings is ever complete.  So secrets are in no
  * parameter: as_owner.c withholds them from the statement it runs, and the
- * SQL function that it calls has them stored by outbox._store_secret(), which
+ * SQL function that it calls has them stored by outbox_internal.store_secret(), which
  * writes the row without a statement.
  *
  * Process: any backend.
@@ -41,7 +41,7 @@ extern bool outbox_is_secret_option(const char *name);
 /* Note the value of such an argument; name and value have to live as long as the call. */
 extern void outbox_withhold(OutboxWithheld *withheld, char *name, char *value);
 
-/* From now on, and no longer, these are what outbox._store_secret() takes. */
+/* From now on, and no longer, these are what outbox_internal.store_secret() takes. */
 extern void outbox_withheld_begin(OutboxWithheld *withheld);
 extern void outbox_withheld_end(OutboxWithheld *withheld);
 

@@ -33,7 +33,7 @@ PG_FUNCTION_INFO_V1(outbox_sql_drain);
 
 /* The id of a live handler; raises like every operator function. */
 static OutboxPlan handler_plan = {
-	.sql = "SELECT outbox._live_handler($1)",
+	.sql = "SELECT outbox_internal.live_handler($1)",
 	.nargs = 1,
 	.argtypes = {TEXTOID}
 };

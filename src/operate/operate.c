@@ -25,7 +25,7 @@
 PG_FUNCTION_INFO_V1(outbox_sql_topic_taken);
 PG_FUNCTION_INFO_V1(outbox_sql_retention);
 
-/* outbox._topic_taken(patterns text[], topic text) */
+/* outbox_internal.topic_taken(patterns text[], topic text) */
 Datum
 outbox_sql_topic_taken(PG_FUNCTION_ARGS)
 {
@@ -63,7 +63,7 @@ seconds_to_interval(int seconds)
 	return IntervalPGetDatum(span);
 }
 
-/* outbox._retention() */
+/* outbox_internal.retention() */
 Datum
 outbox_sql_retention(PG_FUNCTION_ARGS)
 {

@@ -260,7 +260,7 @@ outbox_rules_parse(Jsonb *jsonb)
 
 PG_FUNCTION_INFO_V1(outbox_sql_check_rules);
 
-/* outbox._check_rules(rules jsonb) */
+/* outbox_internal.check_rules(rules jsonb) */
 Datum
 outbox_sql_check_rules(PG_FUNCTION_ARGS)
 {

@@ -3,7 +3,7 @@
  * rules_parse.h
  *		A handler's rules, from jsonb.
  *
- * create_handler() and alter_handler() check with it (outbox._check_rules),
+ * create_handler() and alter_handler() check with it (outbox_internal.check_rules),
  * the dispatcher reads with it.  No SPI.  Process: any.
  *
  *-------------------------------------------------------------------------

@@ -429,7 +429,7 @@ PG_FUNCTION_INFO_V1(outbox_sql_ring_handlers);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_rescan);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_launcher);
 
-/* outbox._ring(handler_id, kind, due_at, id) */
+/* outbox_internal.ring(handler_id, kind, due_at, id) */
 Datum
 outbox_sql_ring(PG_FUNCTION_ARGS)
 {
@@ -444,7 +444,7 @@ outbox_sql_ring(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* outbox._ring_handlers() */
+/* outbox_internal.ring_handlers() */
 Datum
 outbox_sql_ring_handlers(PG_FUNCTION_ARGS)
 {
@@ -452,7 +452,7 @@ outbox_sql_ring_handlers(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* outbox._ring_rescan() */
+/* outbox_internal.ring_rescan() */
 Datum
 outbox_sql_ring_rescan(PG_FUNCTION_ARGS)
 {
@@ -460,7 +460,7 @@ outbox_sql_ring_rescan(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* outbox._ring_launcher() */
+/* outbox_internal.ring_launcher() */
 Datum
 outbox_sql_ring_launcher(PG_FUNCTION_ARGS)
 {

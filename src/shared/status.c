@@ -143,7 +143,7 @@ reason_without_slot(void)
 	return NULL;
 }
 
-/* outbox._dispatchers() */
+/* outbox_internal.dispatchers() */
 Datum
 outbox_sql_dispatchers(PG_FUNCTION_ARGS)
 {

@@ -287,7 +287,7 @@ outbox_message_ids_seed(void)
 
 PG_FUNCTION_INFO_V1(outbox_sql_seed_ids);
 
-/* outbox._seed_ids(): rows have come from elsewhere since ids were last seeded. */
+/* outbox_internal.seed_ids(): rows have come from elsewhere since ids were last seeded. */
 Datum
 outbox_sql_seed_ids(PG_FUNCTION_ARGS)
 {
@@ -297,7 +297,7 @@ outbox_sql_seed_ids(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(outbox_sql_id_floor);
 
-/* outbox._id_floor(at) */
+/* outbox_internal.id_floor(at) */
 Datum
 outbox_sql_id_floor(PG_FUNCTION_ARGS)
 {

@@ -11,7 +11,7 @@
  * Without shared memory they increase within each backend only.
  *
  * The id of a message staged at time t sorts at or after
- * outbox._id_floor(t), so "id >= floor(since)" misses nothing.  There
+ * outbox_internal.id_floor(t), so "id >= floor(since)" misses nothing.  There
  * is no such bound from above while the clock is behind the ids.
  *
  * Process: any backend; the lead may be asked by any process.

@@ -324,7 +324,7 @@ has_row(const char *name, const char *pkey_name, const pg_uuid_t *id, int32 hand
 
 PG_FUNCTION_INFO_V1(outbox_sql_is_routed);
 
-/* outbox._is_routed(message_id, handler_id) */
+/* outbox_internal.is_routed(message_id, handler_id) */
 Datum
 outbox_sql_is_routed(PG_FUNCTION_ARGS)
 {

@@ -31,11 +31,11 @@
 
 /* One definition of what a copy is, for the dispatcher, consumers and operators. */
 static OutboxPlan read_plan = {
-	.sql = "SELECT outbox._why_copy(), outbox._place_is_news()",
+	.sql = "SELECT outbox_internal.why_copy(), outbox_internal.place_is_news()",
 };
 
 static OutboxPlan note_plan = {
-	.sql = "SELECT outbox._note_place()",
+	.sql = "SELECT outbox_internal.note_place()",
 };
 
 static void
@@ -85,7 +85,7 @@ outbox_installation_read(OutboxInstallation *installation)
 
 PG_FUNCTION_INFO_V1(outbox_sql_place);
 
-/* outbox._place(OUT restored_as, OUT site): what this data directory and this server's settings say of where it is */
+/* outbox_internal.place(OUT restored_as, OUT site): what this data directory and this server's settings say of where it is */
 Datum
 outbox_sql_place(PG_FUNCTION_ARGS)
 {

@@ -44,7 +44,7 @@ sub fill
 sub stage
 {
 	my $n = shift;
-	$node->sql("SELECT outbox._ring_rescan();
+	$node->sql("SELECT outbox_internal.ring_rescan();
 		SELECT count(*) FROM (SELECT array_agg($payload) AS p FROM generate_series(1, $n) g GROUP BY g / 1000) b, LATERAL outbox.stage_many('bench.job', p)");
 	return;
 }

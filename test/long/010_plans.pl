@@ -24,7 +24,7 @@ sub fill
 	$node->sql(<<"SQL");
 TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt;
 INSERT INTO outbox.message (id, staged_at, topic, tenant, payload)
-SELECT overlay(outbox._id_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, at, 'busy.thing', 't' || n % 100, '{}'
+SELECT overlay(outbox_internal.id_floor(at)::text PLACING lpad(to_hex(n), 12, '0') FROM 25)::uuid, at, 'busy.thing', 't' || n % 100, '{}'
 FROM (SELECT n, now() - interval '10 days' * (1 - n / $rows.0) - interval '1 hour' AS at FROM generate_series(1, $rows) AS n) AS s;
 INSERT INTO outbox.receipt (message_id, handler_id, settled_at, attempts, budget_from, state, code)
 SELECT m.id, h.id, m.staged_at, 1, 0, CASE WHEN row_number() OVER () % ($rows / 1000) = 0 THEN 4 ELSE 3 END, NULL

@@ -101,7 +101,7 @@ sub objects
 	my $node = shift;
 	my ($of_function, $of_relation) = (rights('p.proacl', 'p.proowner'), rights('c.relacl', 'c.relowner'));
 	return join "\n", sort map { split /\n/, $node->sql($_, 'shop') } (
-		qq{SELECT p.oid::regprocedure, $of_function, p.proowner::regrole FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace},
+		qq{SELECT p.oid::regprocedure, $of_function, p.proowner::regrole FROM pg_proc p WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace)},
 		qq{SELECT c.oid::regclass, c.relkind, c.reloptions, c.relreplident, $of_relation FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace},
 		q{SELECT t.tgrelid::regclass, t.tgname, t.tgenabled FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = 'outbox'::regnamespace},
 		q{SELECT e.extversion, (SELECT string_agg(x::regclass::text, ' ' ORDER BY x::regclass::text) FROM unnest(e.extconfig) x) FROM pg_extension e WHERE e.extname = 'outbox'},
@@ -145,7 +145,7 @@ like($new->sql_error("SELECT outbox.claim('pull')", 'shop'), qr/55000.*HINT:.*ou
 # Two looks at everything later it still has sent nothing.
 foreach my $round (1, 2)
 {
-	$new->sql('SELECT outbox._ring_handlers(); SELECT outbox._ring_rescan()', 'shop');
+	$new->sql('SELECT outbox_internal.ring_handlers(); SELECT outbox_internal.ring_rescan()', 'shop');
 	$new->wait_for("SELECT state FROM outbox.dispatchers WHERE database = 'shop'", 'held', 'it goes on holding them', 'shop');
 }
 is(scalar(my @after = $receiver->requests), $sent, 'nothing is sent');

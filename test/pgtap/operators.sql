@@ -107,7 +107,7 @@ SELECT lives_ok($$SELECT * FROM outbox.health()$$, 'an operator looks at the hea
 SELECT lives_ok(format('SELECT * FROM outbox.%I', v), 'an operator reads outbox.' || v)
 FROM unnest(ARRAY['deliveries', 'dead_letters', 'backlog', 'attempts', 'handler_stats']) AS v;
 SELECT throws_ok($$SELECT outbox.adopt()$$, '42501', NULL, 'an operator does not adopt');
-SELECT throws_ok($$SELECT outbox._revive(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false)$$, '42501', NULL, 'what is internal stays so');
+SELECT throws_ok($$SELECT outbox_internal.revive(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false)$$, '42501', NULL, 'what is internal stays so');
 SELECT throws_ok(format('SELECT * FROM outbox.%I', t), '42501', NULL, 'an operator does not read outbox.' || t)
 FROM unnest(ARRAY['message', 'delivery', 'handler', 'handler_status', 'handler_secret', 'attempt', 'installation']) AS t;
 RESET ROLE;
@@ -116,7 +116,9 @@ RESET search_path;
 SET LOCAL ROLE outbox_tap_nobody;
 SELECT throws_ok(format('SELECT * FROM outbox.%s', f), '42501', NULL, 'without a grant nobody calls ' || f)
 FROM unnest(ARRAY['requeue(NULL)', 'requeue_where()', 'cancel(NULL)', 'cancel_where()', 'retry_now(NULL)', $$replay('one', now())$$,
-	$$erase_tenant('x')$$, 'prune()', 'verify()', 'health()', 'adopt()', '_id_floor(now())', $$_ring(0, 0, now(), '00000000-0000-7000-8000-000000000001')$$]) AS f;
+	$$erase_tenant('x')$$, 'prune()', 'verify()', 'health()', 'adopt()']) AS f;
+SELECT throws_ok(format('SELECT outbox_internal.%s', f), '42501', NULL, 'what is internal nobody calls: ' || f)
+FROM unnest(ARRAY['id_floor(now())', $$ring(0, 0, now(), '00000000-0000-7000-8000-000000000001')$$]) AS f;
 SELECT throws_ok(format('SELECT * FROM outbox.%I', v), '42501', NULL, 'without a grant nobody reads outbox.' || v)
 FROM unnest(ARRAY['deliveries', 'dead_letters', 'backlog', 'attempts', 'handler_stats', 'dispatchers']) AS v;
 RESET ROLE;

@@ -34,10 +34,21 @@ SELECT is_empty($$
 		AND NOT (reloptions @> '{vacuum_truncate=off}' AND array_to_string(reloptions, ' ') LIKE '%autovacuum_vacuum_scale_factor=0.02%')
 $$, 'the big tables are vacuumed like queues');
 
+-- What users see is what is for them: the rest has a schema that holds nothing else.
+SELECT is_empty($$
+	SELECT p.oid::regprocedure, obj_description(p.oid, 'pg_proc') FROM pg_proc p
+	WHERE p.pronamespace = 'outbox'::regnamespace AND (p.proname ~ '^_' OR obj_description(p.oid, 'pg_proc') ~ '^Internal')
+		OR p.pronamespace = 'outbox_internal'::regnamespace AND obj_description(p.oid, 'pg_proc') !~ '^Internal'
+$$, 'schema outbox has the functions that are for users, outbox_internal all others');
+SELECT is_empty($$
+	SELECT o.oid FROM pg_class o WHERE o.relnamespace = 'outbox_internal'::regnamespace
+	UNION ALL SELECT o.oid FROM pg_type o WHERE o.typnamespace = 'outbox_internal'::regnamespace
+$$, 'outbox_internal has nothing but functions');
+
 -- Every object says what it is.
 SELECT is_empty($$
 	SELECT p.oid::regprocedure FROM pg_proc p
-	WHERE p.pronamespace = 'outbox'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL
+	WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND obj_description(p.oid, 'pg_proc') IS NULL
 $$, 'every function has a comment');
 SELECT is_empty($$
 	SELECT c.oid::regclass FROM pg_class c
@@ -46,14 +57,14 @@ $$, 'every table and view has a comment');
 
 -- One signature per name: untyped driver parameters make overloads ambiguous.
 SELECT is_empty($$
-	SELECT proname FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace GROUP BY proname HAVING count(*) > 1
+	SELECT proname FROM pg_proc WHERE pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) GROUP BY pronamespace, proname HAVING count(*) > 1
 $$, 'one signature per name');
 
 -- Nothing for PUBLIC but the name of the schema.
 SELECT is_empty($$
 	SELECT p.oid::regprocedure
 	FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
-	WHERE p.pronamespace = 'outbox'::regnamespace AND a.grantee = 0
+	WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND a.grantee = 0
 $$, 'PUBLIC may execute nothing');
 SELECT is_empty($$
 	SELECT c.oid::regclass
@@ -64,18 +75,18 @@ $$, 'PUBLIC may read no table, view or sequence');
 -- Whoever acts with the owner's rights pins where names are looked up.
 SELECT is_empty($$
 	SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-	WHERE p.pronamespace = 'outbox'::regnamespace AND l.lanname IN ('sql', 'plpgsql')
+	WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND l.lanname IN ('sql', 'plpgsql')
 		AND (p.prosecdef OR l.lanname = 'plpgsql')
 		AND NOT coalesce(p.proconfig, '{}') && ARRAY['search_path=pg_catalog, pg_temp']
 $$, 'functions that act for the owner, and all PL/pgSQL, pin search_path');
 SELECT is_empty($$
 	SELECT p.oid::regprocedure FROM pg_proc p
-	WHERE p.pronamespace = 'outbox'::regnamespace AND p.prosecdef AND p.provolatile = 'v'
+	WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND p.prosecdef AND p.provolatile = 'v'
 		AND NOT coalesce(p.proconfig, '{}') && ARRAY['session_replication_role=replica']
 $$, 'functions that write for the owner fire no triggers but those it wants');
 SELECT is_empty($$
 	SELECT p.oid::regprocedure FROM pg_proc p
-	WHERE p.pronamespace = 'outbox'::regnamespace AND p.provolatile = 'v' AND p.proparallel = 's'
+	WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND p.provolatile = 'v' AND p.proparallel = 's'
 $$, 'nothing volatile claims to be parallel safe');
 
 SELECT * FROM finish();

@@ -72,8 +72,8 @@ foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md', 'README.md', map { s
 	my @files = map { s{.*/}{}r } glob "$root/test/t/*.pl $root/test/long/*.pl";
 	my @tests = grep { my $number = $_; !grep { /^\Q$number\E_/ } @files } sort keys %{ { map { $_ => 1 } $text =~ m{\b(?:t|long)/(\d{3})\b}g } };
 	is("@tests", '', "$page: so are the tests");
-	my @functions = grep { $install !~ /\boutbox\.\Q$_\E\b/ } sort keys %{ { map { $_ => 1 } $text =~ m{`outbox\.(_?[a-z_]+)(?:`|\()}g } };
-	@functions = grep { !/^(?:sql|control|restored)$/ && slurp('src/guc.c') !~ /"outbox\.\Q$_\E"/ } @functions;
+	my @functions = grep { $install !~ /\boutbox\Q$_\E\b/ } sort keys %{ { map { $_ => 1 } $text =~ m{`outbox((?:_internal)?\.[a-z_]+)(?:`|\()}g } };
+	@functions = grep { !/^\.(?:sql|control|restored)$/ && slurp('src/guc.c') !~ /"outbox\Q$_\E"/ } @functions;
 	is("@functions", '', "$page: and what of SQL it names");
 }
 foreach my $bench (map { s{.*/(.*)\.pl$}{$1}r } glob "$root/test/bench/*.pl")

@@ -136,7 +136,7 @@ $node->stage('slow');
 $receiver->wait_for_requests(1, '/slow');
 my $operator = PsqlSession->new($node);
 $operator->run('BEGIN; LOCK TABLE outbox.handler_secret IN ACCESS EXCLUSIVE MODE');
-$node->sql('SELECT outbox._ring_handlers()');
+$node->sql('SELECT outbox_internal.ring_handlers()');
 $receiver->release('/slow');
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE handler = 'slow'", 'delivered', 'while handlers cannot be read, outcomes are written');
 

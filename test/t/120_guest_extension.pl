@@ -85,7 +85,7 @@ my $create = q{SET client_min_messages = warning; CREATE EXTENSION outbox;
 my $claim = q{SELECT string_agg(c.topic, ' ') FROM (VALUES ('free'), ('keyed')) h (name), LATERAL (SELECT * FROM outbox.claim(h.name, 10)) c};
 my $put_back = q{
 	INSERT INTO outbox.message (id, staged_at, topic, key, payload)
-	SELECT outbox._id_floor(at), at, topic, 'key', '1' FROM (VALUES ('f', 1), ('k', 2)) t (topic, hours), LATERAL (SELECT clock_timestamp() - hours * interval '1 hour' AS at) a;
+	SELECT outbox_internal.id_floor(at), at, topic, 'key', '1' FROM (VALUES ('f', 1), ('k', 2)) t (topic, hours), LATERAL (SELECT clock_timestamp() - hours * interval '1 hour' AS at) a;
 	INSERT INTO outbox.delivery (message_id, due_at, handler_id, key)
 	SELECT m.id, m.staged_at, h.id, CASE WHEN h.ordered THEN m.key END FROM outbox.message m JOIN outbox.handler h ON m.topic = ANY (h.topics);};
 my $work = "SELECT outbox.stage('f'), outbox.stage('k', key => 'key'); " . join('', map { "SELECT outbox.complete('$_', id, attempt) FROM outbox.claim('$_', 10);" } qw(free keyed free keyed));
@@ -116,7 +116,9 @@ $node->restart;
 $node->stage('a.b', '{}');
 $node->wait_for_states('delivered 3', 'and of nothing else');
 is_gone('squatter', 'no dispatcher there');
-$node->sql('DROP SCHEMA outbox CASCADE; SET client_min_messages = warning; CREATE EXTENSION outbox', 'squatter');
+$node->sql('DROP SCHEMA outbox CASCADE; CREATE SCHEMA outbox_internal', 'squatter');
+like($node->sql_error('CREATE EXTENSION outbox', 'squatter'), qr/42P06.*schema "outbox_internal" already exists/s, 'and so is one of the other name');
+$node->sql('DROP SCHEMA outbox_internal; SET client_min_messages = warning; CREATE EXTENSION outbox', 'squatter');
 $node->wait_for_dispatcher('squatter');
 pass('once it is gone there can be an outbox');
 
@@ -127,7 +129,7 @@ my ($version) = $node->sql("SELECT extversion FROM pg_extension WHERE extname = 
 my $mark = -s $node->logfile;
 foreach my $other ('0.9', '7.7')
 {
-	$node->sql("UPDATE pg_extension SET extversion = '$other' WHERE extname = 'outbox'; SELECT outbox._ring_handlers()", 'squatter');
+	$node->sql("UPDATE pg_extension SET extversion = '$other' WHERE extname = 'outbox'; SELECT outbox_internal.ring_handlers()", 'squatter');
 	$node->wait_for(
 		"SELECT state || ': ' || last_error FROM outbox.dispatchers WHERE database = 'squatter'",
 		"version mismatch: SQL objects are of version $other but the library is version $version; run ALTER EXTENSION outbox UPDATE, or restart the server if the library was replaced while it ran",
@@ -148,7 +150,7 @@ foreach my $other ('0.9', '7.7')
 		f record;
 	BEGIN
 		FOR f IN SELECT p.oid::regproc AS name, p.prokind, p.pronargs - p.pronargdefaults AS n FROM pg_proc p
-			WHERE p.pronamespace = 'outbox'::regnamespace AND p.prorettype <> 'trigger'::regtype LOOP
+			WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND p.prorettype <> 'trigger'::regtype LOOP
 			BEGIN
 				EXECUTE format(CASE f.prokind WHEN 'p' THEN 'CALL %s(%s)' ELSE 'SELECT %s(%s)' END,
 					f.name, (SELECT string_agg('NULL', ', ') FROM generate_series(1, f.n)));
@@ -157,7 +159,7 @@ foreach my $other ('0.9', '7.7')
 			END;
 		END LOOP;
 	END $$}, 'squatter');
-	$node->sql("UPDATE pg_extension SET extversion = '$version' WHERE extname = 'outbox'; SELECT outbox._ring_launcher()", 'squatter');
+	$node->sql("UPDATE pg_extension SET extversion = '$version' WHERE extname = 'outbox'; SELECT outbox_internal.ring_launcher()", 'squatter');
 	$node->wait_for_dispatcher('squatter');
 }
 my @lines = slurp_file($node->logfile, $mark) =~ /WARNING:.*outbox sends nothing in database "squatter"/g;
@@ -214,8 +216,8 @@ foreach my $what (@tables, 'indexes')
 	$locker->query_safe("BEGIN; $locks{$what}");
 	$receiver->release('/new', { status => 500 });
 	$receiver->on('/new', {});
-	$node->sql('SELECT outbox._ring_handlers(), outbox._ring_rescan()');
-	$node->sql('SELECT outbox._ring(n, 0, clock_timestamp(), gen_random_uuid()) FROM generate_series(1000001, 1004000) AS n');
+	$node->sql('SELECT outbox_internal.ring_handlers(), outbox_internal.ring_rescan()');
+	$node->sql('SELECT outbox_internal.ring(n, 0, clock_timestamp(), gen_random_uuid()) FROM generate_series(1000001, 1004000) AS n');
 	my $waits = 0;
 	foreach (1 .. 12)
 	{
@@ -288,7 +290,7 @@ foreach my $database (sort keys %long)
 	$receiver->release("/$database-settles", { status => 200 });
 	$receiver->release("/$database-fails", { status => 500 });
 	$receiver->on("/$database-$_", {}) foreach ('settles', 'fails');
-	$node->sql('SELECT outbox._ring_handlers(), outbox._ring_rescan()', $database);
+	$node->sql('SELECT outbox_internal.ring_handlers(), outbox_internal.ring_rescan()', $database);
 	$here->{producer} = PsqlSession->new($node, $database);
 	$here->{producer}->start(q{SELECT outbox.stage('settles.late') IS NOT NULL});
 }
@@ -398,12 +400,12 @@ sub set_version
 append_to_file("$extension/outbox--$version--$next.sql", <<'END');
 ALTER TABLE outbox.message ADD COLUMN novelty text;
 ALTER TABLE outbox.delivery ADD COLUMN novelty int;
-CREATE FUNCTION outbox._novelty() RETURNS int LANGUAGE sql RETURN 1;
+CREATE FUNCTION outbox_internal.novelty() RETURNS int LANGUAGE sql RETURN 1;
 END
 append_to_file("$extension/outbox--$next--$version.sql", <<'END');
 ALTER TABLE outbox.message DROP COLUMN novelty;
 ALTER TABLE outbox.delivery DROP COLUMN novelty;
-DROP FUNCTION outbox._novelty();
+DROP FUNCTION outbox_internal.novelty();
 END
 set_version($version, $next);
 goes_on('a new version on disk changes nothing yet');
@@ -413,7 +415,7 @@ like($updated->sql_error(q{SELECT outbox.stage('a.b')}), qr/55000.*SQL objects o
 	'and staging says what to do');
 $updated->sql('ALTER EXTENSION outbox UPDATE');
 goes_on('ALTER EXTENSION UPDATE, and it goes on');
-is($updated->sql('SELECT outbox._novelty()'), 1, 'with the new objects');
+is($updated->sql('SELECT outbox_internal.novelty()'), 1, 'with the new objects');
 
 # Back to the old library, under which the new objects are refused in turn.
 set_version($next, $version);

@@ -125,7 +125,7 @@ sub looked_at
 	my $database = shift;
 	$node->wait_until("SELECT count(*) > 0 FROM outbox.dispatchers WHERE database = '$database' AND state IN ('running', 'held')", 't', $database);
 	my $scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'delivery_outstanding'";
-	my $before = $node->sql("SELECT outbox._ring_handlers(); SELECT outbox._ring_rescan(); $scans", $database) =~ s/\s//gr;
+	my $before = $node->sql("SELECT outbox_internal.ring_handlers(); SELECT outbox_internal.ring_rescan(); $scans", $database) =~ s/\s//gr;
 	$node->wait_until("SELECT state = 'held' OR ($scans) > $before FROM outbox.dispatchers WHERE database = '$database'", 't', $database);
 	return;
 }
@@ -211,7 +211,7 @@ is_held('prod', 'and holds', $subscriber);
 
 # The subscriber takes over, from a server whose clock is ahead.
 $subscriber->sql("BEGIN; SELECT outbox.stage('a.b'); ROLLBACK", 'prod');
-my $ahead = $node->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox._id_floor(clock_timestamp() + interval '1 hour'), now(), 'x.y', '1') RETURNING id", 'prod');
+my $ahead = $node->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox_internal.id_floor(clock_timestamp() + interval '1 hour'), now(), 'x.y', '1') RETURNING id", 'prod');
 $node->stage('a.b', '{"n": "last"}', database => 'prod');
 $node->wait_for_states('dead 1, delivered 5, leased 1, pending 2, retrying 1', 'a last one', 'prod');
 $node->wait_for_catchup('copy', 'replay', $node->lsn('write'));

@@ -43,8 +43,8 @@ is($node->sql("SELECT outbox.rotate_secret('given', '0') LIKE 'whsec_%'"), 't', 
 my @secrets = split /\n/, $node->sql("SET pgaudit.log = 'none'; SELECT secret FROM outbox.handler_secret");
 is(scalar(@secrets), 4, 'the tables hold what was generated and given last');
 my $log = slurp_file($node->logfile);
-like($log, qr/AUDIT: .*_store_secret/, 'the statements are in the log');
-like($log, qr/AUDIT: .*_create_handler.*withheld/, 'with their parameters');
+like($log, qr/AUDIT: .*outbox_internal\.store_secret/, 'the statements are in the log');
+like($log, qr/AUDIT: .*outbox_internal\.create_handler.*withheld/, 'with their parameters');
 foreach my $secret (@secrets, values %given)
 {
 	(my $hidden = $secret) =~ s/^(whsec_|whsk_|Bearer )//;

@@ -43,7 +43,7 @@ sub arrived
 $node->sql("SET synchronous_commit = $_; SELECT outbox.stage('t.$_')") foreach qw(local off);
 $node->wait_while_not(sub { arrived() =~ /t\.local t\.off/ }, 'what waits for no standby is sent at once');
 # A rescan has looked at everything since.
-$node->sql('SELECT outbox._ring_rescan()');
+$node->sql('SELECT outbox_internal.ring_rescan()');
 $node->sql("SELECT outbox.stage('t.local')");
 $node->wait_while_not(sub { arrived() =~ /t\.local t\.local t\.off/ }, 'and again');
 is(arrived(), 't.local t.local t.off', 'what waits is not sent meanwhile');

@@ -101,7 +101,7 @@ my %refused = (
 	adopt => 'SELECT outbox.adopt()');
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
-	WHERE pronamespace = 'outbox'::regnamespace AND proname !~ '^_' AND proname NOT IN ('verify', 'health', 'drain')};
+	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain')};
 is(join(' ', sort keys %refused), $first->sql($writers), 'every public function but those is tried');
 foreach my $function (sort keys %refused)
 {
@@ -217,7 +217,7 @@ sub check_deliveries
 # Asynchronous failover
 #
 # A message with an id an hour ahead, as left by a server whose clock was.
-my $ahead = $first->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox._id_floor(clock_timestamp() + interval '1 hour'), now(), 'nobody.x', '1') RETURNING id");
+my $ahead = $first->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox_internal.id_floor(clock_timestamp() + interval '1 hour'), now(), 'nobody.x', '1') RETURNING id");
 $first->wait_for_catchup($second);
 crash_under_load($first, 'asynchronous');
 is($second->sql($processes), 0, 'the standby is silent to the end');

@@ -73,7 +73,7 @@ foreach my $statement (
 	'CREATE EVENT TRIGGER trap ON ddl_command_start EXECUTE FUNCTION mallory.spring()',
 	'CREATE OPERATOR CLASS mallory.c DEFAULT FOR TYPE text USING btree AS STORAGE text',
 	'CREATE FUNCTION outbox.stage(text) RETURNS uuid LANGUAGE sql AS \'SELECT NULL::uuid\'',
-	'CREATE OR REPLACE FUNCTION outbox._public_key(secret text) RETURNS text LANGUAGE sql AS \'SELECT 1\'',
+	'CREATE OR REPLACE FUNCTION outbox_internal.public_key(secret text) RETURNS text LANGUAGE sql AS \'SELECT 1\'',
 	'CREATE OR REPLACE VIEW outbox.dispatchers AS SELECT 1',
 	'ALTER FUNCTION outbox.stage SET search_path = mallory',
 	'ALTER EXTENSION outbox ADD TABLE mallory.sprung',
@@ -170,8 +170,8 @@ is($node->sql(q{
 SELECT string_agg(o, ', ') FROM (
 	SELECT c.relname::text FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'v') AND has_table_privilege('Read er', c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
 	UNION ALL SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'outbox'::regnamespace AND CASE WHEN c.relkind = 'S' THEN has_sequence_privilege('Read er', c.oid, 'USAGE, SELECT, UPDATE') END
-	UNION ALL SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace AND has_function_privilege('Read er', p.oid, 'EXECUTE')
-	UNION ALL SELECT n.nspname FROM pg_namespace n WHERE n.nspname = 'outbox' AND has_schema_privilege('Read er', n.oid, 'CREATE')) AS x (o)}, 'defaults'),
+	UNION ALL SELECT p.proname FROM pg_proc p WHERE p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND has_function_privilege('Read er', p.oid, 'EXECUTE')
+	UNION ALL SELECT n.nspname FROM pg_namespace n WHERE n.nspname IN ('outbox', 'outbox_internal') AND has_schema_privilege('Read er', n.oid, CASE n.nspname WHEN 'outbox' THEN 'CREATE' ELSE 'CREATE, USAGE' END)) AS x (o)}, 'defaults'),
 	'', 'default privileges open nothing');
 is($node->sql("SELECT has_table_privilege('pg_monitor', 'outbox.backlog', 'SELECT')", 'defaults'), 't', 'what is granted on purpose is');
 
@@ -226,7 +226,7 @@ like($node->sql_error("SET ROLE writer; INSERT INTO outbox.consumer (handler_id,
 is($node->sql("SELECT name || ' ' || timeout FROM outbox.handlers WHERE name = 'secret'", 'rented'), 'secret 00:00:09', 'and as it was');
 like($node->sql_error("SET ROLE landlord; $_", 'rented'), qr/ERROR:  42501/, "the database's owner: $_")
   foreach 'SELECT FROM outbox.message', 'SELECT FROM outbox.handler_secret', 'UPDATE outbox.handler SET timeout = timeout', "SELECT outbox.stage('drawn')", 'SELECT FROM outbox.dead_letters', 'DROP TABLE outbox.message', 'CREATE TABLE outbox.mine ()', 'ALTER EXTENSION outbox UPDATE', 'DROP EXTENSION outbox';
-is($node->sql("SELECT string_agg(DISTINCT r.rolname || ' ' || p.proname, ', ') FROM pg_roles r, pg_proc p WHERE r.rolname ~ '^pg_' AND p.pronamespace = 'outbox'::regnamespace AND has_function_privilege(r.oid, p.oid, 'EXECUTE') AND p.proname NOT IN ('health', '_dispatchers')", 'rented'), '', 'no predefined role may execute anything but what pg_monitor is granted');
+is($node->sql("SELECT string_agg(DISTINCT r.rolname || ' ' || p.proname, ', ') FROM pg_roles r, pg_proc p WHERE r.rolname ~ '^pg_' AND p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND has_function_privilege(r.oid, p.oid, 'EXECUTE') AND p.proname NOT IN ('health', 'dispatchers')", 'rented'), '', 'no predefined role may execute anything but what pg_monitor is granted');
 
 # What that must not break: dumps, by whoever may see everything.
 sub dump_as
@@ -265,7 +265,7 @@ CREATE CONSTRAINT TRIGGER late AFTER INSERT OR DELETE ON outbox.on_settle_queue 
 ALTER TABLE outbox.on_settle_queue ENABLE ALWAYS TRIGGER late;
 CREATE TRIGGER soon AFTER INSERT ON outbox.attempt FOR EACH ROW EXECUTE FUNCTION dba.tell();
 ALTER TABLE outbox.attempt ENABLE ALWAYS TRIGGER soon;
-CREATE OR REPLACE FUNCTION outbox._why_copy() RETURNS text LANGUAGE plpgsql AS \$\$ BEGIN PERFORM dba.tell('function of outbox'); RETURN NULL; END \$\$;
+CREATE OR REPLACE FUNCTION outbox_internal.why_copy() RETURNS text LANGUAGE plpgsql AS \$\$ BEGIN PERFORM dba.tell('function of outbox'); RETURN NULL; END \$\$;
 SQL
 my $before = $node->dispatcher_pid('lost');
 $node->sql("SELECT pg_terminate_backend($before)");

@@ -61,7 +61,7 @@ my $looks = "SELECT coalesce(seq_scan, 0) + coalesce(idx_scan, 0) FROM pg_stat_u
 sub look_once
 {
 	my $seen = $node->sql($looks);
-	$node->sql('SELECT outbox._ring_handlers()');
+	$node->sql('SELECT outbox_internal.ring_handlers()');
 	$node->wait_until("SELECT ($looks) > $seen");
 	return $node->sql($looks);
 }

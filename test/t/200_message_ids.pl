@@ -17,7 +17,7 @@ sub next_id { return $node->sql('SELECT outbox.stage(\'t\')', $_[0]); }
 sub insert_ahead
 {
 	my ($interval) = @_;
-	return "INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox._id_floor(clock_timestamp() + interval '$interval'), now(), 't', '1') RETURNING id";
+	return "INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox_internal.id_floor(clock_timestamp() + interval '$interval'), now(), 't', '1') RETURNING id";
 }
 
 # Sessions and databases take turns.
@@ -32,7 +32,7 @@ $node->pgbench("--no-vacuum --client=8 --jobs=2 --transactions=500",
 is($node->sql('SELECT count(*), count(DISTINCT id) FROM seen'), '12000|12000', 'no id was drawn twice');
 is($node->sql('SELECT count(*) FROM (SELECT id < lag(id) OVER (PARTITION BY backend ORDER BY n) AS back FROM seen) s WHERE back'),
 	0, 'no backend went backwards');
-is($node->sql('SELECT count(*) FROM outbox.message WHERE id < outbox._id_floor(staged_at)'), 0, 'no id is older than its message');
+is($node->sql('SELECT count(*) FROM outbox.message WHERE id < outbox_internal.id_floor(staged_at)'), 0, 'no id is older than its message');
 
 # An id ahead of the clock is followed after a restart, as if the clock had stepped back.
 my $ahead = $node->sql(insert_ahead('1 hour'));
@@ -40,7 +40,7 @@ $node->restart;
 my $id = next_id('postgres');
 cmp_ok($id, 'gt', $ahead, 'a restarted server goes on above the highest id');
 cmp_ok(next_id('second'), 'gt', $id, 'in every database');
-is($node->sql("SELECT max(staged_at) <= clock_timestamp() AND bool_and(id >= outbox._id_floor(staged_at)) FROM outbox.message"), 't', 'while messages keep the time of the clock');
+is($node->sql("SELECT max(staged_at) <= clock_timestamp() AND bool_and(id >= outbox_internal.id_floor(staged_at)) FROM outbox.message"), 't', 'while messages keep the time of the clock');
 is($node->sql("SELECT bool_and(d) FROM (SELECT id > lag(id) OVER (ORDER BY n) AS d FROM outbox.stage_many('t', array_fill('1'::jsonb, ARRAY[1000])) WITH ORDINALITY AS s (id, n)) s"), 't', 'a thousand at once as well');
 
 # So is one whose transaction did not commit before the crash.
@@ -68,7 +68,7 @@ sub restart_and_stage
 	return $out;
 }
 my $future = "clock_timestamp() + interval '3 days'";
-$ahead = $node->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox._id_floor($future), $future, 't', '1') RETURNING id");
+$ahead = $node->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES (outbox_internal.id_floor($future), $future, 't', '1') RETURNING id");
 $id = restart_and_stage('a clock that is days behind', $ahead);
 $id = next_id('postgres');
 cmp_ok(next_id('second'), 'gt', $id, 'in the other database as well');
@@ -83,10 +83,10 @@ $node->sql("INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES ('
 $node->sql(insert_ahead('10 years'));
 $node->stop('immediate');
 $node->start;
-my ($status, $out, $error) = $node->psql('postgres', q{SELECT outbox.stage('t') < outbox._id_floor(now() + interval '4 days')});
+my ($status, $out, $error) = $node->psql('postgres', q{SELECT outbox.stage('t') < outbox_internal.id_floor(now() + interval '4 days')});
 is($out, 't', 'an id years ahead does not carry the others along');
 like($error, qr/WARNING:  message id ffffffff-ffff-4fff-bfff-ffffffffffff was not made by outbox/, 'with a warning');
-($status, $out, $error) = $node->psql('postgres', q{SELECT outbox.stage('t') < outbox._id_floor(now() + interval '4 days')});
+($status, $out, $error) = $node->psql('postgres', q{SELECT outbox.stage('t') < outbox_internal.id_floor(now() + interval '4 days')});
 is("$out$error", 't', 'that comes once');
 
 $node->stop;

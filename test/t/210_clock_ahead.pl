@@ -26,7 +26,7 @@ sub stage_ahead
 	my $handlers = $topic eq 'x' ? 'plain,keyed,pull' : 'late';
 	return split /\n/, $node->sql(<<"SQL");
 WITH staged AS MATERIALIZED (
-	SELECT outbox._id_floor(t) AS id, t AS at, key
+	SELECT outbox_internal.id_floor(t) AS id, t AS at, key
 	FROM (SELECT $ahead + n * interval '1 ms' AS t, k.key FROM generate_series(1, $n) n, LATERAL (SELECT (ARRAY[$keys])[1 + n % @{[scalar @keys]}]) k (key)) s
 ), message AS (
 	INSERT INTO outbox.message (id, staged_at, topic, key, payload) SELECT id, at, '$topic', key, '1' FROM staged RETURNING id
@@ -78,7 +78,7 @@ is($node->sql("SET outbox.delivered_retention = 0; SELECT messages FROM outbox.p
 $node->sql("SELECT outbox.pause_handler('plain')");
 $ahead = "clock_timestamp() + interval '6 hours'";
 my @again = stage_ahead('x', 2, 0, 's.at', 'a', 'b');
-$node->sql('SELECT outbox._seed_ids()');
+$node->sql('SELECT outbox_internal.seed_ids()');
 $node->sql("SELECT outbox.resume_handler('plain')");
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE topic = 'x' AND handler IN ('plain', 'keyed') AND state <> 'delivered'", 0, 'after another step');
 is($receiver->count('/plain'), 1507, 'each was sent once');

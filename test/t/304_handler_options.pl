@@ -1,4 +1,4 @@
-# An option of a handler is one row of outbox._options(), a format one row of a
+# An option of a handler is one row of outbox_internal.options(), a format one row of a
 # table in the library.  Whatever is declared there is taken, stored, shown,
 # refused out of range, put back by reset, and documented.
 use strict;
@@ -25,9 +25,9 @@ sub rows
 	return @{ $json->decode($node->sql("SELECT coalesce(jsonb_agg(r), '[]') FROM ($query) r")) };
 }
 
-my @options = rows('SELECT * FROM outbox._options()');
+my @options = rows('SELECT * FROM outbox_internal.options()');
 my %option = map { $_->{name} => $_ } @options;
-my @formats = map { $_->{name} } rows('SELECT * FROM outbox._formats()');
+my @formats = map { $_->{name} } rows('SELECT * FROM outbox_internal.formats()');
 cmp_ok(scalar @options, '>=', 30, 'there are options');
 is(scalar keys %option, scalar @options, 'each is declared once');
 is_deeply($option{format}{choices}, \@formats, 'the formats are those of the library');

@@ -61,7 +61,7 @@ sub stop_in_turn
 	foreach my $try (1 .. 100)
 	{
 		# Positions go back to the beginning.
-		$node->sql('SELECT outbox._ring_rescan()');
+		$node->sql('SELECT outbox_internal.ring_rescan()');
 		$session->start($sql);
 		while ($session->busy)
 		{
@@ -169,7 +169,7 @@ SKIP:
 
 # Many at a time.
 $node->sql('TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt');
-$node->sql('SELECT outbox._ring_rescan()');
+$node->sql('SELECT outbox_internal.ring_rescan()');
 $node->sql("SELECT count(*) FROM outbox.stage_many('job', ARRAY(SELECT to_jsonb(0) FROM generate_series(1, 7500)))");
 $node->sql('CREATE TABLE owned (id uuid PRIMARY KEY)');
 my $file = $node->basedir . '/claim.sql';

@@ -29,7 +29,7 @@ sub start
 
 my $stage_all = <<'END';
 TRUNCATE ledger, outbox.message, outbox.delivery, outbox.receipt, outbox.attempt;
-SELECT outbox._ring_rescan();
+SELECT outbox_internal.ring_rescan();
 SELECT outbox.stage('payment.made', jsonb_build_object('account', 'a' || n, 'amount', n)) FROM generate_series(1, 25) n;
 SELECT outbox.stage('payment.made', '{"account": "a1", "amount": "much"}');
 END

@@ -89,7 +89,7 @@ my %refused = (
 	read_signing => [ 'PERFORM FROM outbox.handler_secret', 'permission denied for table handler_secret' ],
 	read_file => [ "PERFORM pg_read_file('postgresql.conf')", qr/permission denied/ ],
 	program => [ "COPY app.seen TO PROGRAM 'true'", qr/must be superuser|permission denied/ ],
-	internal => [ "PERFORM outbox._ring_rescan()", 'permission denied for function _ring_rescan' ],
+	internal => [ "PERFORM outbox_internal.ring_rescan()", 'permission denied for schema outbox_internal' ],
 	become => [ 'ALTER ROLE app SUPERUSER', qr/must be superuser|permission denied/ ]);
 foreach my $name (sort keys %refused)
 {

@@ -86,7 +86,7 @@ $id = $node->stage('once.x', '{}');
 ok($receiver->wait_for_requests(2, '/once'), 'the retry is out');
 $node->sql("SELECT outbox.retry_now('$id')");
 $node->sql("UPDATE outbox.delivery SET due_at = clock_timestamp() WHERE message_id = '$id'");
-$node->sql('SELECT outbox._ring_rescan()');
+$node->sql('SELECT outbox_internal.ring_rescan()');
 $node->handler('after', ['after.*'], $receiver->url('/after'));
 $node->stage('after.x', '{}');
 ok($receiver->wait_for_requests(1, '/after'), 'the dispatcher has looked since');

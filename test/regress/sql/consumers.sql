@@ -26,7 +26,7 @@ FROM outbox.deliveries d JOIN outbox.message m ON m.id = d.message_id ORDER BY n
 CREATE FUNCTION pg_temp.expire(only_n int DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
 	UPDATE outbox.delivery d SET due_at = clock_timestamp() FROM outbox.message m
 	WHERE m.id = d.message_id AND d.state IN (1, 2) AND (only_n IS NULL OR m.payload ->> 'n' = only_n::text);
-	SELECT outbox._ring_rescan()
+	SELECT outbox_internal.ring_rescan()
 $$;
 
 SELECT outbox.create_handler('jobs', '{job.*}', max_attempts => 3, jitter => 0) IS NOT NULL AS created;
@@ -89,7 +89,7 @@ SELECT n, state, code, error FROM pg_temp.receipts WHERE n = 3;
 -- In bulk: in the order of the arguments, each as by itself.
 CALL regress.empty();
 TRUNCATE claimed;
-SELECT outbox._ring_rescan();
+SELECT outbox_internal.ring_rescan();
 SELECT pg_temp.stage(n) FROM generate_series(1, 6) n;
 SELECT pg_temp.take('jobs', 6);
 SELECT outbox.complete_many('jobs', (SELECT array_agg(id ORDER BY nr DESC) FROM claimed WHERE n < 4), '{1,2,1}');
@@ -125,7 +125,7 @@ SELECT n, state, attempts, code FROM pg_temp.receipts WHERE n > 10;
 -- A transaction that rolls back has claimed and settled nothing; so has a savepoint.
 CALL regress.empty();
 TRUNCATE claimed;
-SELECT outbox._ring_rescan();
+SELECT outbox_internal.ring_rescan();
 SELECT pg_temp.stage(n) FROM generate_series(1, 4) n;
 BEGIN;
 SELECT pg_temp.take('jobs', 2);
@@ -170,7 +170,7 @@ ROLLBACK;
 -- Versions: older consumers leave newer messages alone, and are not held up by them.
 CALL regress.empty();
 TRUNCATE claimed;
-SELECT outbox._ring_rescan();
+SELECT outbox_internal.ring_rescan();
 SELECT pg_temp.stage(1), pg_temp.stage(2, min_version => 2), pg_temp.stage(3, min_version => 3), pg_temp.stage(4), pg_temp.stage(5, min_version => 2);
 SELECT pg_temp.take('jobs', 1);
 SELECT pg_temp.take('jobs', 10);
@@ -200,7 +200,7 @@ DELETE FROM outbox.receipt WHERE code = 'message_missing';
 SELECT outbox.create_handler('ordered', '{seq.*}', ordered => true, jitter => 0, max_attempts => 3) IS NOT NULL AS created;
 CALL regress.empty();
 TRUNCATE claimed;
-SELECT outbox._ring_rescan();
+SELECT outbox_internal.ring_rescan();
 CREATE FUNCTION pg_temp.stage_seq(n int, key text DEFAULT NULL, delay interval DEFAULT NULL) RETURNS int LANGUAGE sql AS $$
 	SELECT 1 FROM outbox.stage('seq.x', jsonb_build_object('n', n), key => stage_seq.key, delay => stage_seq.delay)
 $$;
@@ -330,7 +330,7 @@ SELECT outbox.complete('granted', id, attempt) FROM claimed WHERE n = 51;
 SELECT regress.error_of(c) FROM unnest(ARRAY['TABLE outbox.delivery', 'TABLE outbox.message', 'UPDATE outbox.delivery SET state = 3',
 	'INSERT INTO outbox.delivery (message_id, handler_id, due_at) VALUES (''00000000-0000-7000-8000-000000000000'', 1, now())',
 	'TABLE outbox.consumer', 'SELECT outbox.grant_consumer(''jobs'', ''outbox_consumer'')', 'SELECT outbox.requeue(''00000000-0000-7000-8000-000000000000'')',
-	'SELECT outbox.accept(''s'', ''m'')', 'SELECT outbox._prune_inbox(1)']) c;
+	'SELECT outbox.accept(''s'', ''m'')', 'SELECT outbox_internal.prune_inbox(1)']) c;
 RESET ROLE;
 -- Members of the role may, and whoever calls through a function with the role's rights.
 SET ROLE outbox_member;
@@ -458,7 +458,7 @@ SELECT outbox.accept('github', 'm3');
 -- Past its time it counts for nothing, pruned or not.
 UPDATE outbox.inbox SET expires_at = now() - interval '1 s' WHERE message_id IN ('m1', 'm2');
 SELECT outbox.accept('github', 'm1'), outbox.accept('github', 'm1');
-SELECT outbox._prune_inbox(1), outbox._prune_inbox(10), outbox._prune_inbox(10);
+SELECT outbox_internal.prune_inbox(1), outbox_internal.prune_inbox(10), outbox_internal.prune_inbox(10);
 SELECT source, message_id FROM outbox.inbox ORDER BY 1, 2;
 UPDATE outbox.inbox SET expires_at = now() - interval '1 s' WHERE message_id = 'm1';
 SELECT messages FROM outbox.prune();

@@ -104,7 +104,7 @@ SELECT count(*) FROM outbox.handler_secret;
 SELECT outbox.alter_handler('full', timeout => '4 s', headers => '{"x-c": "3"}', secret => 'whsec_' || encode('abcdefghijklmnopqrstuvwx', 'base64'));
 SELECT timeout, concurrency, header_names, rate_limit, signs, authorizes FROM outbox.handlers WHERE name = 'full';
 SELECT kind, secret FROM outbox.handler_secret ORDER BY kind;
-SELECT outbox.alter_handler('full', reset => ARRAY(SELECT o.name FROM outbox._options() o WHERE NOT 'creation' = ANY (o.scope)));
+SELECT outbox.alter_handler('full', reset => ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE NOT 'creation' = ANY (o.scope)));
 SELECT jsonb_object_agg(a.key, a.value) AS differs_from_plain
 FROM outbox.handlers f, outbox.handlers p, jsonb_each(to_jsonb(f) - '{id,created_at}'::text[]) a, jsonb_each(to_jsonb(p)) b
 WHERE f.name = 'full' AND p.name = 'plain' AND a.key = b.key AND a.value <> b.value;
@@ -161,8 +161,8 @@ SELECT count(*) FROM outbox.stage_many('big', array_fill('1'::jsonb, ARRAY[25000
 SELECT outbox.drop_handler('big');
 SELECT regress.state_name(d.state) AS state, d.code, count(*) FROM outbox.receipt d WHERE d.handler_id = :big_id GROUP BY 1, 2;
 INSERT INTO outbox.delivery (message_id, handler_id, due_at) VALUES (gen_random_uuid(), :big_id, now());
-SELECT outbox._cancel_dropped(:big_id);
-SELECT outbox._cancel_dropped(:big_id);
+SELECT outbox_internal.cancel_dropped(:big_id);
+SELECT outbox_internal.cancel_dropped(:big_id);
 
 -- Who may do what.
 CREATE ROLE regress_outbox_admin;
@@ -177,7 +177,7 @@ SELECT outbox.create_handler('mine', '{m}', 'https://example.com/', on_settle =>
 SELECT pg_temp.try(o) FROM unnest(ARRAY['unix_socket => ''/a''', 'tls_ca_file => ''/a''', 'tls_certificate_file => ''/a''', 'tls_key_file => ''/a''', 'on_settle => ''public.forbidden(outbox.settlement)''']) o;
 SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.alter_handler(''mine'', reset => ''{tls_ca_file}'')', 'SELECT outbox.alter_handler(''renamed'', on_settle => ''public.settled(outbox.settlement)'')',
 	'SELECT outbox.alter_handler(''renamed'', reset => ''{on_settle}'')',
-	'SELECT outbox._create_handler(''postgres'', ''{name}'', ''{x}'')', 'SELECT * FROM outbox.handler', 'SELECT * FROM outbox.handlers', 'SELECT * FROM outbox.handler_secret', 'SELECT outbox.resume_handler(''mine'')']) c;
+	'SELECT outbox_internal.create_handler(''postgres'', ''{name}'', ''{x}'')', 'SELECT * FROM outbox.handler', 'SELECT * FROM outbox.handlers', 'SELECT * FROM outbox.handler_secret', 'SELECT outbox.resume_handler(''mine'')']) c;
 SELECT outbox.alter_handler('mine', reset => '{on_settle}');
 SELECT outbox.alter_handler('mine', on_settle => 'public.settled(outbox.settlement)');
 SELECT outbox.pause_handler('mine');

@@ -2,43 +2,43 @@
 \set VERBOSITY terse
 
 -- Rules: every form there is
-SELECT outbox._check_rules('{}');
-SELECT outbox._check_rules('{"404": "cancel", "409": "ok", "410": "retry", "422": "fail", "*": {"max_attempts": 3}}');
-SELECT outbox._check_rules('{"timeout": {"streak": null}, "rate_limited": {"action": "retry", "max_attempts": null, "backoff_max": "1 min"},
+SELECT outbox_internal.check_rules('{}');
+SELECT outbox_internal.check_rules('{"404": "cancel", "409": "ok", "410": "retry", "422": "fail", "*": {"max_attempts": 3}}');
+SELECT outbox_internal.check_rules('{"timeout": {"streak": null}, "rate_limited": {"action": "retry", "max_attempts": null, "backoff_max": "1 min"},
 	"5xx": {"max_attempts": 20, "backoff_max": "1 h", "on_exhaustion": "cancel"}, "connect": {"on_exhaustion": "dead", "streak": 32767}}');
 
 -- What is none
 \set VERBOSITY default
-SELECT outbox._check_rules('[]');
-SELECT outbox._check_rules('"404"');
-SELECT outbox._check_rules('{"4XX": "cancel"}');
-SELECT outbox._check_rules('{"404": "drop"}');
-SELECT outbox._check_rules('{"404": 3}');
-SELECT outbox._check_rules('{"404": {"attempts": 1}}');
-SELECT outbox._check_rules('{"404": {"streak": 0}}');
-SELECT outbox._check_rules('{"404": {"max_attempts": 1000001}}');
-SELECT outbox._check_rules('{"404": {"backoff_max": "soon"}}');
-SELECT outbox._check_rules('{"404": {"backoff_max": "-1 s"}}');
-SELECT outbox._check_rules('{"404": {"on_exhaustion": "give up"}}');
+SELECT outbox_internal.check_rules('[]');
+SELECT outbox_internal.check_rules('"404"');
+SELECT outbox_internal.check_rules('{"4XX": "cancel"}');
+SELECT outbox_internal.check_rules('{"404": "drop"}');
+SELECT outbox_internal.check_rules('{"404": 3}');
+SELECT outbox_internal.check_rules('{"404": {"attempts": 1}}');
+SELECT outbox_internal.check_rules('{"404": {"streak": 0}}');
+SELECT outbox_internal.check_rules('{"404": {"max_attempts": 1000001}}');
+SELECT outbox_internal.check_rules('{"404": {"backoff_max": "soon"}}');
+SELECT outbox_internal.check_rules('{"404": {"backoff_max": "-1 s"}}');
+SELECT outbox_internal.check_rules('{"404": {"on_exhaustion": "give up"}}');
 \set VERBOSITY terse
-SELECT outbox._check_rules('{"6xx": "cancel"}');
-SELECT outbox._check_rules('{"0xx": "cancel"}');
-SELECT outbox._check_rules('{"999": "cancel"}');
-SELECT outbox._check_rules('{"40": "cancel"}');
-SELECT outbox._check_rules('{"": "cancel"}');
-SELECT outbox._check_rules('{"rate limited": "cancel"}');
-SELECT outbox._check_rules(jsonb_build_object(repeat('x', 64), 'cancel'));
-SELECT outbox._check_rules('{"404": null}');
-SELECT outbox._check_rules('{"404": ["cancel"]}');
-SELECT outbox._check_rules('{"404": {"action": null}}');
-SELECT outbox._check_rules('{"404": {"streak": 1.5}}');
-SELECT outbox._check_rules('{"404": {"streak": -1}}');
-SELECT outbox._check_rules('{"404": {"streak": "5"}}');
-SELECT outbox._check_rules('{"404": {"streak": 1e300}}');
-SELECT outbox._check_rules('{"404": {"streak": 32768}}');
-SELECT outbox._check_rules('{"404": {"backoff_max": 5}}');
-SELECT outbox._check_rules('{"404": {"backoff_max": "2 years"}}');
-SELECT outbox._check_rules((SELECT jsonb_object_agg('code' || i, 'ok') FROM generate_series(1, 201) i));
+SELECT outbox_internal.check_rules('{"6xx": "cancel"}');
+SELECT outbox_internal.check_rules('{"0xx": "cancel"}');
+SELECT outbox_internal.check_rules('{"999": "cancel"}');
+SELECT outbox_internal.check_rules('{"40": "cancel"}');
+SELECT outbox_internal.check_rules('{"": "cancel"}');
+SELECT outbox_internal.check_rules('{"rate limited": "cancel"}');
+SELECT outbox_internal.check_rules(jsonb_build_object(repeat('x', 64), 'cancel'));
+SELECT outbox_internal.check_rules('{"404": null}');
+SELECT outbox_internal.check_rules('{"404": ["cancel"]}');
+SELECT outbox_internal.check_rules('{"404": {"action": null}}');
+SELECT outbox_internal.check_rules('{"404": {"streak": 1.5}}');
+SELECT outbox_internal.check_rules('{"404": {"streak": -1}}');
+SELECT outbox_internal.check_rules('{"404": {"streak": "5"}}');
+SELECT outbox_internal.check_rules('{"404": {"streak": 1e300}}');
+SELECT outbox_internal.check_rules('{"404": {"streak": 32768}}');
+SELECT outbox_internal.check_rules('{"404": {"backoff_max": 5}}');
+SELECT outbox_internal.check_rules('{"404": {"backoff_max": "2 years"}}');
+SELECT outbox_internal.check_rules((SELECT jsonb_object_agg('code' || i, 'ok') FROM generate_series(1, 201) i));
 
 -- Secrets
 INSERT INTO outbox.handler (name, topics, url) VALUES ('pushes', '{a.*}', 'http://127.0.0.1/');
@@ -63,24 +63,24 @@ SELECT count(DISTINCT outbox.rotate_secret('pushes', '0')) FROM generate_series(
 -- Ed25519 stays Ed25519, and its receivers get the public key
 UPDATE outbox.handler_secret SET secret = 'whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==';
 SELECT outbox.rotate_secret('pushes') AS returned \gset
-SELECT outbox._public_key(secret) = :'returned' AS public_key FROM outbox.handler_secret WHERE expires_at IS NULL;
+SELECT outbox_internal.public_key(secret) = :'returned' AS public_key FROM outbox.handler_secret WHERE expires_at IS NULL;
 SELECT * FROM secrets();
-SELECT outbox._public_key('whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==');
-SELECT outbox._public_key('whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbc=') AS from_seed_alone;
-SELECT outbox._public_key('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw') IS NULL AS symmetric_has_none;
+SELECT outbox_internal.public_key('whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==');
+SELECT outbox_internal.public_key('whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbc=') AS from_seed_alone;
+SELECT outbox_internal.public_key('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw') IS NULL AS symmetric_has_none;
 
 -- What is refused, never showing the secret
 \set VERBOSITY default
-SELECT outbox._public_key('MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw');
-SELECT outbox._public_key('whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=');
-SELECT outbox._public_key('whsec_c2hvcnQ=');
-SELECT outbox._public_key('whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw');
-SELECT outbox._public_key('whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvw==');
+SELECT outbox_internal.public_key('MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw');
+SELECT outbox_internal.public_key('whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=');
+SELECT outbox_internal.public_key('whsec_c2hvcnQ=');
+SELECT outbox_internal.public_key('whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw');
+SELECT outbox_internal.public_key('whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvw==');
 \set VERBOSITY terse
-SELECT outbox._public_key('whsec_');
-SELECT outbox._public_key('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2La LaSw');
-SELECT outbox._public_key('whsec_' || encode(convert_to(repeat('x', 65), 'UTF8'), 'base64'));
-SELECT outbox._public_key('whsec_' || repeat('A', 100000));
+SELECT outbox_internal.public_key('whsec_');
+SELECT outbox_internal.public_key('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2La LaSw');
+SELECT outbox_internal.public_key('whsec_' || encode(convert_to(repeat('x', 65), 'UTF8'), 'base64'));
+SELECT outbox_internal.public_key('whsec_' || repeat('A', 100000));
 SELECT outbox.rotate_secret('pulls');
 SELECT outbox.rotate_secret('nobody');
 SELECT outbox.rotate_secret('pushes', '-1 s');

@@ -81,20 +81,20 @@ SELECT regress.error_of(format('SELECT outbox.stage(''a'', min_version => %s)', 
 CALL regress.empty();
 SELECT count(*) FROM (SELECT outbox.stage('a') FROM generate_series(1, 5000)) s;
 SELECT count(*), count(DISTINCT id), bool_and(id::text ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$') AS version_7,
-	bool_and(id >= outbox._id_floor(staged_at)) AS at_or_after_floor, bool_and(id < outbox._id_floor(staged_at + interval '1 day')) AS near
+	bool_and(id >= outbox_internal.id_floor(staged_at)) AS at_or_after_floor, bool_and(id < outbox_internal.id_floor(staged_at + interval '1 day')) AS near
 FROM outbox.message;
 -- In stage order: the row's place in the table is its place in time.
 SELECT count(*) AS out_of_order FROM (SELECT id, lag(id) OVER (ORDER BY ctid) AS previous FROM outbox.message) o WHERE id <= previous;
 -- Each has 62 bits of its own.
 SELECT count(DISTINCT substr(id::text, 20)) FROM outbox.message;
-SELECT outbox._id_floor(t) FROM (VALUES ('1969-07-20'::timestamptz), ('1970-01-01 00:00:00+00'), ('2022-02-22 19:22:22+00'), ('2022-02-22 19:22:22.0005+00'), ('infinity'), ('-infinity')) v (t);
+SELECT outbox_internal.id_floor(t) FROM (VALUES ('1969-07-20'::timestamptz), ('1970-01-01 00:00:00+00'), ('2022-02-22 19:22:22+00'), ('2022-02-22 19:22:22.0005+00'), ('infinity'), ('-infinity')) v (t);
 -- An id that was inserted by hand and is no version 7, or years ahead, is not followed.
 SELECT id AS last_id FROM outbox.message ORDER BY id DESC LIMIT 1 \gset
-INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES ('ffffffff-ffff-4fff-bfff-ffffffffffff', now(), 'a', '1'), (outbox._id_floor(now() + interval '10 years'), now(), 'a', '1');
+INSERT INTO outbox.message (id, staged_at, topic, payload) VALUES ('ffffffff-ffff-4fff-bfff-ffffffffffff', now(), 'a', '1'), (outbox_internal.id_floor(now() + interval '10 years'), now(), 'a', '1');
 \c -
 SET client_min_messages = error;
-SELECT outbox.stage('a') > :'last_id' AS above, outbox.stage('a') < outbox._id_floor(now() + interval '1 day') AS near;
-DELETE FROM outbox.message WHERE id > outbox._id_floor(now() + interval '1 day');
+SELECT outbox.stage('a') > :'last_id' AS above, outbox.stage('a') < outbox_internal.id_floor(now() + interval '1 day') AS near;
+DELETE FROM outbox.message WHERE id > outbox_internal.id_floor(now() + interval '1 day');
 
 SET client_min_messages = warning;
 
@@ -270,7 +270,7 @@ GRANT EXECUTE ON FUNCTION outbox.stage TO regress_outbox_producer;
 SET ROLE regress_outbox_producer;
 SELECT outbox.stage('invoice.paid', dedupe_key => 'p') = outbox.stage('invoice.paid', dedupe_key => 'p') AS same;
 SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.try_stage(''a'')', 'SELECT outbox.stage_many(''a'', ''{1}'')', 'SELECT * FROM outbox.message', 'INSERT INTO outbox.message (id) VALUES (NULL)', 'DELETE FROM outbox.delivery',
-	'SELECT * FROM outbox.handlers', 'SELECT outbox._id_floor(now())', 'SELECT outbox.create_handler(''x'', ''{x}'')', 'SELECT nextval(''outbox.handler_id'')', 'CREATE TABLE outbox.x ()']) c;
+	'SELECT * FROM outbox.handlers', 'SELECT outbox_internal.id_floor(now())', 'SELECT outbox.create_handler(''x'', ''{x}'')', 'SELECT nextval(''outbox.handler_id'')', 'CREATE TABLE outbox.x ()']) c;
 -- Whatever its search_path and operators are.
 RESET ROLE;
 CREATE SCHEMA regress_outbox_shadow AUTHORIZATION regress_outbox_producer;
