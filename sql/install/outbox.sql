@@ -1148,11 +1148,11 @@ RETURNS TABLE (id uuid, attempt int, topic text, payload jsonb, key text, tenant
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_sql_claim';
 COMMENT ON FUNCTION outbox.claim IS
 'Lease messages of a pull handler, the oldest due ones first. Waits for no other consumer''s transaction, and no two get the same message.
-Claim, commit, then work: only a committed claim counts its attempt, and a claim that is rolled back never was. Settle each message by its id and attempt with outbox.complete(), outbox.retry() or outbox.fail(), in the transaction of the work it caused; outbox.extend() prolongs the lease.
+Claim, commit, then work: only a committed claim counts its attempt, and a claim that is rolled back never was. Settle each message by its id and attempt with outbox.complete(), outbox.retry() or outbox.fail(), in the transaction of the work it caused; outbox.extend() prolongs the lease, outbox.release() gives it back.
 handler: name of a pull handler. max_messages: 1 to 10000. lease: how long, up to 30 days; a message that is not settled by then is claimed by the next consumer, with code lease_expired for the attempt, or is dead after the handler''s max_attempts.
 version: the consumer''s version; messages staged with a higher min_version are left alone. NULL is 0.
 On an ordered handler at most one message of a key is out at a time, the one with the smallest id first, and one claim returns at most half of max_locks_per_transaction messages.
-Returns a row for each message; none if nothing is due or the handler is paused.
+Returns a row for each message; none if nothing is due or the handler is paused. Rows that were written in the transaction that staged a message are seen by the claiming statement and all later ones, in every isolation level: messages that are too young for its snapshot are left to others.
 Errors: undefined_object for an unknown or dropped handler, wrong_object_type for a push handler, insufficient_privilege unless outbox.grant_consumer() allows it, invalid_parameter_value and null_value_not_allowed for arguments as above, read_only_sql_transaction, object_not_in_prerequisite_state in a copy of the database before outbox.adopt(). A transaction that has claimed cannot be prepared (feature_not_supported).';
 
 CREATE FUNCTION outbox.complete(handler text, id uuid, attempt int) RETURNS boolean
@@ -1197,6 +1197,20 @@ COMMENT ON FUNCTION outbox.fail_many IS
 'As outbox.fail(), for many messages at once, all with the same code and error.
 ids, attempts: as claimed, of equal length, up to 10000, without nulls.
 Returns what outbox.fail() would for each, in the order of ids. Errors: as there.';
+
+CREATE FUNCTION outbox.release(handler text, id uuid, attempt int, after interval DEFAULT NULL) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_release';
+COMMENT ON FUNCTION outbox.release IS
+'Give a claimed message back without having tried it, as a consumer does that shuts down: it can be claimed again as if it had not been. Its attempt is not one of max_attempts and is not logged; the next claim has the next attempt number all the same, so whoever held this lease has lost it.
+handler, id, attempt: as claimed. after: when it is to be claimed again in place of at once, up to 365 days.
+Returns true, or false and changes nothing if the lease is lost. Errors: as outbox.claim().';
+
+CREATE FUNCTION outbox.release_many(handler text, ids uuid[], attempts int[], after interval DEFAULT NULL) RETURNS boolean[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_release_many';
+COMMENT ON FUNCTION outbox.release_many IS
+'As outbox.release(), for many messages at once.
+ids, attempts: as claimed, of equal length, up to 10000, without nulls.
+Returns what outbox.release() would for each, in the order of ids. Errors: as there.';
 
 CREATE FUNCTION outbox.extend(handler text, id uuid, attempt int, lease interval DEFAULT '5 minutes') RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_extend';
@@ -1243,7 +1257,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many}'::text[], '{}'::text[]),
-		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,extend,extend_many,wait}', '{}'),
+		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
 		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health}',
 			'{deliveries,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers}'),
 		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)

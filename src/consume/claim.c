@@ -11,8 +11,10 @@
  *
  * Nothing is waited for but relation locks and, for a moment, our turn
  * (turn.h).  The claim looks under the latest snapshot in every isolation
- * level: which messages a consumer gets is not for its transaction's snapshot
- * to decide.
+ * level, because what is claimed already is not for its transaction's snapshot
+ * to decide.  But a message that the snapshot of the calling statement does
+ * not show is left alone: its consumer would not find the rows that were
+ * written along with it, take that for their absence, and complete it.
  *
  *-------------------------------------------------------------------------
  */
@@ -24,6 +26,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 #include "utils/uuid.h"
@@ -57,6 +60,7 @@ enum
 typedef struct Claim
 {
 	TimestampTz leased_until;
+	Snapshot	caller;			/* what the calling statement sees */
 	OutboxMessageTable messages;
 	ReturnSetInfo *result;
 	XLogRecPtr	flush_point;	/* WAL up to here makes durable what is handed out */
@@ -169,14 +173,21 @@ return_message(Claim *claim, const OutboxDeliveryRow *row)
 
 /* The walk's visitor: lease the row. */
 static OutboxVisit
-take(OutboxWalk *walk)
+take(OutboxWalk *walk, const OutboxQueuePosition *key)
 {
 	Claim	   *claim = walk->arg;
+	bool		has_message = outbox_messages_find(&claim->messages, &key->id);
 	OutboxDeliveryRow row;
 	OutboxVerdict verdict;
 	OutboxVisit visit;
 	bool		expired;
 
+	/* Asked before the row is locked, since others can have it. */
+	if (has_message && !outbox_messages_found_in(&claim->messages, claim->caller))
+	{
+		walk->nunseen++;
+		return OUTBOX_VISIT_UNRESOLVED;
+	}
 	if (!lock_offered(walk, &visit))
 		return visit;
 	note_durability(claim, walk->table.slot);
@@ -185,7 +196,7 @@ take(OutboxWalk *walk)
 	expired = row.state == OUTBOX_LEASED;
 	if (expired && end_expired(walk, &row, &verdict))
 		return OUTBOX_VISIT_PASSED;
-	if (!outbox_messages_find(&claim->messages, &row.key.id))
+	if (!has_message)
 	{
 		bury_without_message(walk, &row, &claim->attempts);
 		return OUTBOX_VISIT_PASSED;
@@ -238,6 +249,7 @@ outbox_sql_claim(PG_FUNCTION_ARGS)
 	OutboxPullHandler handler;
 
 	claim.leased_until = outbox_lease_argument(fcinfo, 2, now);
+	claim.caller = GetActiveSnapshot();
 	PreventCommandIfReadOnly("outbox.claim()");
 	claim.result = outbox_begin_result_set(fcinfo, OUT_COLUMNS);
 

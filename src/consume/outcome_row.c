@@ -75,12 +75,26 @@ outbox_log_noted_attempts(List *attempts)
 	outbox_become_caller(&security);
 }
 
+/* Write it, and note what is to be reported at commit. */
+static void
+write_row(const OutboxPullHandler *handler, OutboxDeliveryTable *table, const OutboxDeliveryRow *row,
+		  const OutboxOutcome *outcome)
+{
+	OutboxQueuePosition key = {outcome->due_at, row->key.id};
+
+	(void) outbox_deliveries_settle(table, outcome, true);
+	if (outcome->state < OUTBOX_DELIVERED)
+		outbox_consume_moved(&handler->ref, &key);
+	/* What came after it may go now; even if it is tried again, something before it may. */
+	if (handler->ordered && row->message_key != NULL)
+		outbox_consume_revisit(&handler->ref, &row->key.id);
+}
+
 void
 outbox_write_outcome(const OutboxPullHandler *handler, OutboxDeliveryTable *table,
 					 const OutboxDeliveryRow *row, const OutboxVerdict *verdict,
 					 const char *error, TimestampTz due_at, TimestampTz now, List **attempts)
 {
-	OutboxQueuePosition key = {due_at, row->key.id};
 	OutboxOutcome outcome = {
 		.state = verdict->state,
 		.attempts = row->attempts,
@@ -93,10 +107,22 @@ outbox_write_outcome(const OutboxPullHandler *handler, OutboxDeliveryTable *tabl
 	};
 
 	outbox_note_attempt(handler, row, verdict->state, verdict->code, error, now, attempts);
-	(void) outbox_deliveries_settle(table, &outcome, true);
-	if (verdict->state < OUTBOX_DELIVERED)
-		outbox_consume_moved(&handler->ref, &key);
-	/* What came after it may go now; even if it is tried again, something before it may. */
-	if (handler->ordered && row->message_key != NULL)
-		outbox_consume_revisit(&handler->ref, &row->key.id);
+	write_row(handler, table, row, &outcome);
+}
+
+void
+outbox_write_release(const OutboxPullHandler *handler, OutboxDeliveryTable *table, const OutboxDeliveryRow *row,
+					 TimestampTz due_at)
+{
+	OutboxOutcome outcome = {
+		.attempts = row->attempts,
+		.budget_from = Min(row->budget_from, row->attempts - 1) + 1,
+		.streak = row->streak,
+		.code = outbox_deliveries_text(table->slot, Anum_delivery_code),
+		.error = outbox_deliveries_text(table->slot, Anum_delivery_error),
+		.due_at = due_at
+	};
+
+	outcome.state = outcome.budget_from < outcome.attempts ? OUTBOX_RETRYING : OUTBOX_PENDING;
+	write_row(handler, table, row, &outcome);
 }

@@ -38,6 +38,14 @@ extern void outbox_write_outcome(const OutboxPullHandler *handler, OutboxDeliver
 								 const OutboxDeliveryRow *row, const OutboxVerdict *verdict,
 								 const char *error, TimestampTz due_at, TimestampTz now, List **attempts);
 
+/*
+ * The locked row in table->slot, which is leased, is as it was before it was
+ * claimed, but for its attempt number and that it is due at due_at: the budget
+ * grows by the attempt that was not made.
+ */
+extern void outbox_write_release(const OutboxPullHandler *handler, OutboxDeliveryTable *table,
+								 const OutboxDeliveryRow *row, TimestampTz due_at);
+
 /* Note an attempt for outbox_log_noted_attempts(), if it is to be logged. */
 extern void outbox_note_attempt(const OutboxPullHandler *handler, const OutboxDeliveryRow *row,
 								OutboxState outcome, const char *code, const char *error,

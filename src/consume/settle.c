@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * settle.c
- *		outbox.complete(), retry(), fail() and extend(), each also in bulk.
+ *		outbox.complete(), retry(), fail(), release() and extend(), each also in
+ *		bulk.
  *
  * They run in the consumer's backend and in its own transaction, so that its
  * business writes and the settlement commit together.  The fence: a row is
@@ -35,7 +36,8 @@
 typedef struct Settlement
 {
 	OutboxPullHandler handler;
-	OutboxDisposition disposition;			/* action NONE: extend the lease */
+	OutboxDisposition disposition;			/* action NONE: extend the lease, or give it back */
+	bool		releasing;
 	const char *error;
 	TimestampTz now;
 	bool		has_due_at;		/* the end of the lease, or when to try again */
@@ -73,6 +75,11 @@ apply(Settlement *s, const OutboxDeliveryRow *row)
 	OutboxVerdict verdict;
 	TimestampTz due_at;
 
+	if (s->releasing)
+	{
+		outbox_write_release(&s->handler, &s->table, row, s->has_due_at ? s->due_at : s->now);
+		return;
+	}
 	if (s->disposition.action == OUTBOX_ACTION_NONE)
 	{
 		extend_lease(s, row);
@@ -248,6 +255,8 @@ PG_FUNCTION_INFO_V1(outbox_sql_retry);
 PG_FUNCTION_INFO_V1(outbox_sql_retry_many);
 PG_FUNCTION_INFO_V1(outbox_sql_fail);
 PG_FUNCTION_INFO_V1(outbox_sql_fail_many);
+PG_FUNCTION_INFO_V1(outbox_sql_release);
+PG_FUNCTION_INFO_V1(outbox_sql_release_many);
 PG_FUNCTION_INFO_V1(outbox_sql_extend);
 PG_FUNCTION_INFO_V1(outbox_sql_extend_many);
 
@@ -314,6 +323,30 @@ outbox_sql_fail_many(PG_FUNCTION_ARGS)
 
 	begin_settlement(&s, fcinfo, "outbox.fail_many()", OUTBOX_ACTION_FAIL);
 	set_outcome(&s, fcinfo, 3, 4);
+	return settle_many(&s, fcinfo);
+}
+
+/* outbox.release(handler, id, attempt, after) */
+Datum
+outbox_sql_release(PG_FUNCTION_ARGS)
+{
+	Settlement	s;
+
+	begin_settlement(&s, fcinfo, "outbox.release()", OUTBOX_ACTION_NONE);
+	s.releasing = true;
+	set_after(&s, fcinfo, 3);
+	return settle_single(&s, fcinfo);
+}
+
+/* outbox.release_many(handler, ids, attempts, after) */
+Datum
+outbox_sql_release_many(PG_FUNCTION_ARGS)
+{
+	Settlement	s;
+
+	begin_settlement(&s, fcinfo, "outbox.release_many()", OUTBOX_ACTION_NONE);
+	s.releasing = true;
+	set_after(&s, fcinfo, 3);
 	return settle_many(&s, fcinfo);
 }
 

@@ -51,7 +51,7 @@ typedef struct Wait
 } Wait;
 
 static OutboxVisit
-count(OutboxWalk *walk)
+count(OutboxWalk *walk, const OutboxQueuePosition *key)
 {
 	return OUTBOX_VISIT_TAKEN;
 }

@@ -102,7 +102,7 @@ visit(OutboxWalk *walk, const OutboxDeliveryRow *row)
 {
 	if (walk->writing)
 		outbox_consume_owe(&walk->handler->ref, &row->key);
-	return walk->visitor(walk);
+	return walk->visitor(walk, &row->key);
 }
 
 /* The same in our turn: look no closer at it now. */
@@ -351,11 +351,12 @@ look_ahead(IndexScanDesc scan, TupleTableSlot *slot)
 	}
 }
 
-/* Has the walk found what it came for? */
+/* Has the walk found what it came for, or should it stop looking? */
 static bool
 has_enough(const OutboxWalk *walk)
 {
-	return walk->taken + walk->nchosen >= walk->wanted || (walk->choosing && !has_room(walk));
+	return walk->taken + walk->nchosen >= walk->wanted || (walk->choosing && !has_room(walk)) ||
+		walk->nunseen >= OUTBOX_MAX_UNSEEN;
 }
 
 /* The least key above one of a row. */
@@ -444,7 +445,7 @@ offer_chosen(OutboxWalk *walk)
 		walk->table.slot->tts_tid = chosen->tid;
 		/* What room it kept is free for it if it is unresolved. */
 		walk->nchosen--;
-		count_visit(walk, walk->visitor(walk), &chosen->key, chosen->min_version);
+		count_visit(walk, walk->visitor(walk, &chosen->key), &chosen->key, chosen->min_version);
 	}
 }
 
@@ -540,6 +541,7 @@ outbox_walk(OutboxWalk *walk)
 	walk->chosen = turns ? palloc(sizeof(OutboxChosen) * OUTBOX_STRAYS) : NULL;
 	walk->nchosen = 0;
 	walk->found_locked = false;
+	walk->nunseen = 0;
 	outbox_deliveries_open(&walk->table, walk->writing);
 	outbox_key_order_open(&walk->order, walk->handler, &walk->table, &walk->start);
 	walk->outstanding = outbox_deliveries_index(&walk->table, "delivery_outstanding");
@@ -554,6 +556,9 @@ outbox_walk(OutboxWalk *walk)
 	/* Whoever looked in the meantime did not see the strays that were taken off. */
 	if (walk->put_back)
 		outbox_waiters_due_at(&walk->handler->ref, walk->now + RECHECK_US);
+	/* Those are for others, who can have them at once. */
+	if (walk->nunseen > 0)
+		outbox_waiters_due_at(&walk->handler->ref, walk->now);
 
 	index_close(walk->outstanding, NoLock);
 	outbox_key_order_close(&walk->order);

@@ -38,10 +38,10 @@ typedef struct OutboxWalk OutboxWalk;
 
 /*
  * Offered: table.slot has the row's tid, and unless the walk is writing the
- * row.  Called with the walk's snapshot active; if writing, with the row's key
- * owed (obligations.h).
+ * row, whose key this is.  Called with the walk's snapshot active; if writing,
+ * with the key owed (obligations.h).
  */
-typedef OutboxVisit (*OutboxVisitor) (OutboxWalk *walk);
+typedef OutboxVisit (*OutboxVisitor) (OutboxWalk *walk, const OutboxQueuePosition *key);
 
 /* A row that was chosen in our turn. */
 typedef struct OutboxChosen
@@ -68,6 +68,7 @@ struct OutboxWalk
 	TimestampTz next_due;		/* if asked for: nothing before it falls due by itself; DT_NOEND: nothing */
 	bool		want_next_due;
 	bool		found_locked;		/* somebody other than a consumer holds a row that could be claimed */
+	int			nunseen;		/* counted by the visitor: rows that it leaves for transactions younger than its own */
 
 	/* the walk's own */
 	OutboxClaimStart start;
@@ -82,6 +83,9 @@ struct OutboxWalk
 	OutboxChosen *chosen;		/* OUTBOX_STRAYS of them; NULL if there are no turns */
 	int			nchosen;
 };
+
+/* After so many rows that are too young for it, a walk looks for no more. */
+#define OUTBOX_MAX_UNSEEN 1000
 
 /* The version of a consumer that names none, and one that may claim everything. */
 #define OUTBOX_VERSION_DEFAULT 0

@@ -58,3 +58,9 @@ outbox_messages_find(OutboxMessageTable *table, const pg_uuid_t *id)
 	index_rescan(table->scan, &key, 1, NULL, 0);
 	return index_getnext_slot(table->scan, ForwardScanDirection, table->slot);
 }
+
+bool
+outbox_messages_found_in(OutboxMessageTable *table, Snapshot snapshot)
+{
+	return table_tuple_satisfies_snapshot(table->rel, table->slot, snapshot);
+}

@@ -12,6 +12,7 @@
 
 #include "access/genam.h"
 #include "executor/tuptable.h"
+#include "utils/snapshot.h"
 #include "utils/uuid.h"
 
 #include "table/columns.h"
@@ -30,5 +31,8 @@ extern void outbox_messages_close(OutboxMessageTable *table);
 
 /* Find a message under the active snapshot. */
 extern bool outbox_messages_find(OutboxMessageTable *table, const pg_uuid_t *id);
+
+/* Does another snapshot, too, show the message that was found? */
+extern bool outbox_messages_found_in(OutboxMessageTable *table, Snapshot snapshot);
 
 #endif							/* OUTBOX_TABLE_MESSAGE_H */

@@ -10,7 +10,7 @@ SELECT * FROM no_plan();
 CREATE TEMP TABLE privilege (kind text, objects text, who text);
 INSERT INTO privilege VALUES
 ('function', 'stage try_stage stage_many', 'PW'),
-('function', 'claim complete complete_many retry retry_many fail fail_many extend extend_many', 'CW'),
+('function', 'claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),
 ('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify next_runs', 'OW'),
 ('procedure', 'drain', 'OW'),

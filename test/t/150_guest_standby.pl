@@ -83,6 +83,8 @@ my %refused = (
 	retry_many => "SELECT outbox.retry_many('queue', '{$id}', '{1}')",
 	fail => "SELECT outbox.fail('queue', '$id', 1)",
 	fail_many => "SELECT outbox.fail_many('queue', '{$id}', '{1}')",
+	release => "SELECT outbox.release('queue', '$id', 1)",
+	release_many => "SELECT outbox.release_many('queue', '{$id}', '{1}')",
 	extend => "SELECT outbox.extend('queue', '$id', 1)",
 	extend_many => "SELECT outbox.extend_many('queue', '{$id}', '{1}')",
 	wait => "CALL outbox.wait('queue', '1 ms')",
@@ -99,7 +101,7 @@ my %refused = (
 	erase_tenant => "SELECT outbox.erase_tenant('t')",
 	prune => 'SELECT outbox.prune()',
 	adopt => 'SELECT outbox.adopt()');
-my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many extend extend_many wait grant_consumer revoke_consumer);
+my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
 	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain')};
 is(join(' ', sort keys %refused), $first->sql($writers), 'every public function but those is tried');

@@ -114,7 +114,7 @@ $node->sql(<<'SQL');
 SET ROLE "we ""rk' er";
 SELECT outbox.claim('pull "quoted'' one', 5);
 SQL
-foreach my $how ('complete(%1$L, %2$L, 1)', 'complete_many(%1$L, ARRAY[%2$L]::uuid[], \'{1}\')', 'retry(%1$L, %2$L, 1)', 'fail(%1$L, %2$L, 1)', 'extend(%1$L, %2$L, 1, \'1 hour\')')
+foreach my $how ('complete(%1$L, %2$L, 1)', 'complete_many(%1$L, ARRAY[%2$L]::uuid[], \'{1}\')', 'retry(%1$L, %2$L, 1)', 'fail(%1$L, %2$L, 1)', 'extend(%1$L, %2$L, 1, \'1 hour\')', 'release(%1$L, %2$L, 1, \'1 hour\')')
 {
 	my $call = $node->sql("SELECT format('outbox.$how', handler, message_id) FROM outbox.deliveries WHERE state = 'leased' ORDER BY message_id LIMIT 1" =~ s/'(outbox\..*?)', handler/q{$q$} . $1 . q{$q$, handler}/er);
 	like($node->sql("SET ROLE \"we \"\"rk' er\"; SELECT $call"), qr/t/, "a consumer calls $call");

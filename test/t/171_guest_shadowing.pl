@@ -111,6 +111,8 @@ SELECT outbox.stage('$name.x', key => 'k', dedupe_key => '$name', tenant => '$na
 SELECT * FROM outbox.try_stage('$name.x', key => 'k2'), outbox.stage_many('$name.x', '{1,2}', '{a,b}', '{c$name,d$name}');
 SELECT id, attempt FROM outbox.claim('$name pull') \\gset
 SELECT outbox.extend('$name pull', :'id', :attempt, '1 min'), outbox.extend_many('$name pull', ARRAY[:'id']::pg_catalog.uuid[], ARRAY[:attempt]);
+SELECT outbox.release('$name pull', :'id', :attempt), outbox.release_many('$name pull', ARRAY[:'id']::pg_catalog.uuid[], ARRAY[:attempt]);
+SELECT id, attempt FROM outbox.claim('$name pull') \\gset
 SELECT outbox.retry('$name pull', :'id', :attempt, 'x', '0', 'error'), outbox.fail('$name pull', :'id', :attempt);
 SELECT id, attempt FROM outbox.claim('$name pull', 1, '1 min', 0) \\gset
 SELECT outbox.fail('$name pull', :'id', :attempt), outbox.fail_many('$name pull', ARRAY[:'id']::pg_catalog.uuid[], ARRAY[:attempt]), outbox.retry_many('$name pull', ARRAY[:'id']::pg_catalog.uuid[], ARRAY[:attempt]);

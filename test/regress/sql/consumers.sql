@@ -86,6 +86,33 @@ SELECT n, state, attempts, of_budget FROM pg_temp.receipts;
 SELECT outbox.cancel(id, 'enough'), outbox.complete('jobs', id, attempt) FROM pg_temp.last(3);
 SELECT n, state, code, error FROM pg_temp.receipts WHERE n = 3;
 
+-- A lease that is given back has spent no attempt, however often; what the last real one left stays.
+CALL regress.empty();
+TRUNCATE claimed;
+SELECT outbox_internal.ring_rescan();
+SELECT pg_temp.stage(9);
+SELECT pg_temp.take('jobs');
+SELECT outbox.release('jobs', id, attempt) AS released, outbox.release('jobs', id, attempt) AS twice, outbox.complete('jobs', id, attempt) AS late FROM pg_temp.last(9);
+SELECT n, state, attempts, of_budget, code FROM pg_temp.receipts;
+SELECT pg_temp.take('jobs');
+SELECT outbox.retry('jobs', id, attempt, 'busy', after => '0', error => 'come back') FROM pg_temp.last(9);
+DO $$ BEGIN FOR i IN 1 .. 5 LOOP PERFORM pg_temp.take('jobs'); PERFORM outbox.release('jobs', l.id, l.attempt) FROM pg_temp.last(9) l; END LOOP; END $$;
+SELECT n, state, attempts, of_budget, code, error FROM pg_temp.receipts;
+SELECT pg_temp.take('jobs');
+SELECT outbox.release('jobs', id, attempt, '1 day') FROM pg_temp.last(9);
+SELECT n, state, attempts, of_budget, later FROM pg_temp.receipts;
+SELECT round(extract(epoch FROM due_at - clock_timestamp()) / 3600) AS hours FROM outbox.deliveries;
+SELECT pg_temp.expire();
+SELECT pg_temp.take('jobs');
+SELECT outbox.release_many('jobs', ARRAY[id, id], ARRAY[attempt, attempt - 1]) FROM pg_temp.last(9);
+SELECT pg_temp.take('jobs');
+SELECT outbox.retry('jobs', id, attempt, after => '0') FROM pg_temp.last(9);
+SELECT pg_temp.take('jobs');
+SELECT outbox.retry('jobs', id, attempt) FROM pg_temp.last(9);
+SELECT n, state, attempts, of_budget FROM pg_temp.receipts;
+SELECT a.attempt, a.outcome, a.code FROM outbox.attempts a ORDER BY 1;
+SELECT count(*) AS findings FROM outbox.verify() WHERE severity <> 'info';
+
 -- In bulk: in the order of the arguments, each as by itself.
 CALL regress.empty();
 TRUNCATE claimed;
@@ -275,6 +302,8 @@ SELECT regress.error_of(c) FROM unnest(ARRAY[
 	'SELECT outbox.retry(''jobs'', ''00000000-0000-7000-8000-000000000000'', 1, after => ''2 years'')',
 	'SELECT outbox.fail(''jobs'', ''00000000-0000-7000-8000-000000000000'', 1, '''')',
 	'SELECT outbox.extend(''jobs'', ''00000000-0000-7000-8000-000000000000'', 1, ''0'')',
+	'SELECT outbox.release(''pushed'', ''00000000-0000-7000-8000-000000000000'', 1)',
+	'SELECT outbox.release(''jobs'', ''00000000-0000-7000-8000-000000000000'', 1, ''-1 s'')', 'SELECT outbox.release_many(''jobs'', ''{}'', NULL)',
 	'SELECT outbox.complete_many(''jobs'', NULL, ''{}'')', 'SELECT outbox.complete_many(''jobs'', ''{}'', ''{1}'')',
 	'SELECT outbox.complete_many(''jobs'', ARRAY[NULL]::uuid[], ''{1}'')', 'SELECT outbox.complete_many(''jobs'', ''{}'', ''{{1},{2}}'')',
 	'CALL outbox.wait(''jobs'')']) c;
