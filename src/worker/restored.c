@@ -10,10 +10,12 @@
  * again, with another id, if the server ends before: nobody can have adopted
  * what has not recovered.
  *
- * A standby has standby.signal as well, which is what counts.  Then a file
- * is removed that was copied from the primary or is left from a start that
- * somebody made up their mind about.  Where the primary is a restored backup
- * itself, the row that says so is replicated.
+ * A standby has standby.signal as well, which is what counts.  Then a file is
+ * removed that is left from a start of this directory that somebody made up
+ * their mind about.  One that came along from the primary stays: that is a
+ * restored backup itself, and until its dispatcher has written the row that
+ * says so, which is replicated, nothing else tells it here.  The two are told
+ * apart by the file's own place on its disk, which it names.
  *
  *-------------------------------------------------------------------------
  */
@@ -32,6 +34,9 @@
 #define RESTORED_TEMP_FILE OUTBOX_RESTORED_FILE ".tmp"
 
 #define ID_BYTES 16
+
+/* The id, a line break, and where the file is. */
+#define MAX_TEXT 128
 
 /* The files are looked at once. */
 static bool known = false;
@@ -52,16 +57,32 @@ file_exists(const char *path)
 	return false;
 }
 
+/* What the file says: the id, and a place that no copy of it has. */
+static int
+compose(int fd, char *text)
+{
+	struct stat status;
+
+	if (fstat(fd, &status) != 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not stat file \"%s\": %m", OUTBOX_RESTORED_FILE)));
+	return snprintf(text, MAX_TEXT, "%.*s\n%llu:%llu\n", 2 * ID_BYTES, id,
+					(unsigned long long) status.st_dev, (unsigned long long) status.st_ino);
+}
+
 static void
-write_file(const char *path, const char *text)
+write_file(const char *path)
 {
 	int			fd = OpenTransientFilePerm(path, O_CREAT | O_TRUNC | O_WRONLY | PG_BINARY, pg_file_create_mode);
-	int			len = strlen(text);
+	char		text[MAX_TEXT];
+	int			len;
 
 	if (fd < 0)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not create file \"%s\": %m", path)));
+	len = compose(fd, text);
 	errno = 0;
 	if (write(fd, text, len) != len)
 	{
@@ -95,11 +116,55 @@ make_id(void)
 		snprintf(id + 2 * i, 3, "%02x", random[i]);
 }
 
+/*
+ * Read the file, if there is one.  What is in it but is no id of ours is some
+ * restore all the same, and has an id up to there.  Returns whether the file
+ * was written where it is, by this server.
+ */
+static bool
+read_file(void)
+{
+	int			fd = OpenTransientFile(OUTBOX_RESTORED_FILE, O_RDONLY | PG_BINARY);
+	char		text[MAX_TEXT];
+	char		own[MAX_TEXT];
+	int			len;
+
+	if (fd < 0 && errno == ENOENT)
+		return false;
+	if (fd < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open file \"%s\": %m", OUTBOX_RESTORED_FILE)));
+	len = read(fd, text, sizeof(text) - 1);
+	if (len < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", OUTBOX_RESTORED_FILE)));
+	text[len] = '\0';
+	strlcpy(id, text, sizeof(id));
+	id[strspn(id, "0123456789abcdef")] = '\0';
+	restored = true;
+	(void) compose(fd, own);
+	CloseTransientFile(fd);
+	return strcmp(text, own) == 0;
+}
+
+static void
+forget_own_restore(void)
+{
+	if (read_file())
+	{
+		durable_unlink(OUTBOX_RESTORED_FILE, FATAL);
+		restored = false;
+	}
+	known = true;
+}
+
 static void
 note_restore(const char *evidence)
 {
 	make_id();
-	write_file(RESTORED_TEMP_FILE, id);
+	write_file(RESTORED_TEMP_FILE);
 	durable_rename(RESTORED_TEMP_FILE, OUTBOX_RESTORED_FILE, FATAL);
 	known = restored = true;
 	ereport(LOG,
@@ -108,20 +173,11 @@ note_restore(const char *evidence)
 			 errhint("Once it is certain that the original does not send, call outbox.adopt() in each database.")));
 }
 
-static void
-forget_restore(void)
-{
-	if (file_exists(OUTBOX_RESTORED_FILE))
-		durable_unlink(OUTBOX_RESTORED_FILE, FATAL);
-	known = true;
-	restored = false;
-}
-
 void
 outbox_restored_note(void)
 {
 	if (file_exists(STANDBY_SIGNAL_FILE))
-		forget_restore();
+		forget_own_restore();
 	else if (file_exists(RECOVERY_SIGNAL_FILE))
 		note_restore(RECOVERY_SIGNAL_FILE);
 	else if (file_exists(BACKUP_LABEL_FILE))
@@ -130,35 +186,11 @@ outbox_restored_note(void)
 	(void) outbox_restored_as();
 }
 
-/* What is in the file but is no id of ours is some restore all the same, and has an id up to there. */
-static void
-read_file(void)
-{
-	int			fd = OpenTransientFile(OUTBOX_RESTORED_FILE, O_RDONLY | PG_BINARY);
-	int			len;
-
-	if (fd < 0 && errno == ENOENT)
-		return;
-	if (fd < 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", OUTBOX_RESTORED_FILE)));
-	len = read(fd, id, sizeof(id) - 1);
-	if (len < 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read file \"%s\": %m", OUTBOX_RESTORED_FILE)));
-	CloseTransientFile(fd);
-	id[len] = '\0';
-	id[strspn(id, "0123456789abcdef")] = '\0';
-	restored = true;
-}
-
 const char *
 outbox_restored_as(void)
 {
 	if (!known)
-		read_file();
+		(void) read_file();
 	known = true;
 	return restored ? id : NULL;
 }

@@ -11,7 +11,7 @@
  * dispatcher compares it with what outbox.installation has been told of.
  *
  * The file stays: it is this data directory's, and whatever is copied from
- * it is told apart by its own start.
+ * it is told apart by its own start, or, a standby, is a standby of it.
  *
  * Process: noted by the postmaster (or a single-user server) when it loads
  * the library; may be asked by any process.

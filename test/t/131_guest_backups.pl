@@ -142,7 +142,7 @@ $again->start;
 is_held($again, $_, "a backup of a copy, $_") foreach qw(postgres second third);
 my $standby = restore('standby', $plain, 'backup', has_streaming => 1);
 $standby->start;
-ok(!-e file($standby), 'a standby is no restored backup');
+ok(-e file($standby), 'a standby knows what it is a standby of');
 is($standby->sql('SELECT status FROM outbox.health()', 'second'), 'critical', 'a standby of a copy says beforehand that it will hold');
 $plain->stage('push.last');
 $plain->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'push' AND state <> 'delivered'", 0, 'the copy sends');
@@ -179,6 +179,23 @@ rewind($standby, $plain);
 $standby->start;
 is_held($standby, 'postgres', 'rewound and started without standby.signal');
 $_->stop('immediate') foreach $plain, $standby, $again;
+
+# A standby made from a restored server whose dispatcher has never run, and so
+# has not written down what the server is.
+my $silent = restore('silent', $origin, 'backup', conf => 'max_worker_processes = 0');
+$silent->start;
+is($silent->sql('SELECT restored, restored_as IS NULL FROM outbox.installation'), 'f|t', 'a restored server that has not noted what it is');
+$silent->backup('backup');
+my $heir = restore('heir', $silent, 'backup', has_streaming => 1);
+$heir->start;
+is($heir->sql('SELECT reasons[1] FROM outbox.health()'), $restored, 'its standby says that it will hold');
+$silent->stop('immediate');
+$heir->promote;
+$heir->append_conf('postgresql.conf', 'max_worker_processes = 24');
+$heir->restart;
+is_held($heir, 'postgres', 'the standby of a copy that has noted nothing, promoted');
+adopt($heir, 'postgres', 'the standby of a copy that has noted nothing');
+$heir->stop;
 
 #
 # Point-in-time recovery
@@ -323,5 +340,5 @@ $origin->stop('immediate');
 $follower->promote;
 sends($follower, 'postgres', 'a standby at the same site, promoted');
 
-unlike($_->log_text, qr/PANIC|TRAP|terminated by signal/, $_->name . ': no process has crashed') foreach $origin, $plain, $again, $standby, $pitr, $in_place, $turned, $single, $cold, $same, $unseen, $follower;
+unlike($_->log_text, qr/PANIC|TRAP|terminated by signal/, $_->name . ': no process has crashed') foreach $origin, $plain, $again, $standby, $silent, $heir, $pitr, $in_place, $turned, $single, $cold, $same, $unseen, $follower;
 done_testing();
