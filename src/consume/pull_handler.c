@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "common/query_row.h"
 #include "common/session.h"
 #include "consume/pull_handler.h"
 #include "guc.h"
@@ -91,18 +92,9 @@ read_consumers(CachedHandler *entry, Datum array)
 	pfree(elems);
 }
 
-static bool
-get_bool(HeapTuple tuple, TupleDesc desc, int column)
-{
-	bool		isnull;
-	Datum		value = SPI_getbinval(tuple, desc, column, &isnull);
-
-	return !isnull && DatumGetBool(value);
-}
-
 /* Read a row into entry, everything it points to in context. */
 static void
-read_handler(CachedHandler *entry, HeapTuple tuple, TupleDesc desc, MemoryContext context)
+read_handler(CachedHandler *entry, const OutboxQueryRow *row, MemoryContext context)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(context);
 	OutboxPullHandler *handler = &entry->handler;
@@ -110,18 +102,18 @@ read_handler(CachedHandler *entry, HeapTuple tuple, TupleDesc desc, MemoryContex
 	Datum		consumers;
 
 	memset(handler, 0, sizeof(OutboxPullHandler));
-	handler->id = DatumGetInt32(SPI_getbinval(tuple, desc, COL_ID, &isnull));
-	entry->push = get_bool(tuple, desc, COL_PUSH);
-	handler->dropped = get_bool(tuple, desc, COL_DROPPED);
-	handler->paused = get_bool(tuple, desc, COL_PAUSED);
-	handler->ordered = get_bool(tuple, desc, COL_ORDERED);
-	handler->block_on_dead = get_bool(tuple, desc, COL_BLOCK);
-	entry->why_copy = SPI_getvalue(tuple, desc, COL_WHY_COPY);
+	handler->id = outbox_query_int32(row, COL_ID);
+	entry->push = outbox_query_bool(row, COL_PUSH);
+	handler->dropped = outbox_query_bool(row, COL_DROPPED);
+	handler->paused = outbox_query_bool(row, COL_PAUSED);
+	handler->ordered = outbox_query_bool(row, COL_ORDERED);
+	handler->block_on_dead = outbox_query_bool(row, COL_BLOCK);
+	entry->why_copy = outbox_query_text(row, COL_WHY_COPY);
 	entry->nconsumers = 0;
-	consumers = SPI_getbinval(tuple, desc, COL_CONSUMERS, &isnull);
+	consumers = outbox_query_datum(row, COL_CONSUMERS, &isnull);
 	if (!isnull)
 		read_consumers(entry, consumers);
-	outbox_read_retry_policy(tuple, desc, COL_RETRY, &handler->retry);
+	outbox_read_retry_policy(row->tuple, row->desc, COL_RETRY, &handler->retry);
 	MemoryContextSwitchTo(oldcontext);
 }
 
@@ -141,7 +133,11 @@ load_handler(OutboxPlan *plan, Datum which, CachedHandler *entry, MemoryContext 
 	SPI_connect();
 	found = outbox_execute(plan, values, NULL, true, 0, SPI_OK_SELECT) > 0;
 	if (found)
-		read_handler(entry, SPI_tuptable->vals[0], SPI_tuptable->tupdesc, context);
+	{
+		OutboxQueryRow row = outbox_query_row(0);
+
+		read_handler(entry, &row, context);
+	}
 	SPI_finish();
 	PopActiveSnapshot();
 	outbox_become_caller(&security);

@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/query_row.h"
 #include "common/session.h"
 #include "dispatch/handlers.h"
 #include "format/request.h"
@@ -179,73 +180,12 @@ static const struct
 	{"on_settle", read_text, MEMBER(on_settle)},
 };
 
-/* One row of the result, and where its options are. */
-typedef struct RowReader
-{
-	HeapTuple	tuple;
-	TupleDesc	desc;
-	const int  *columns;		/* of options[] */
-} RowReader;
-
-static Datum
-get(const RowReader *r, LoadColumn column, bool *isnull)
-{
-	return SPI_getbinval(r->tuple, r->desc, column, isnull);
-}
-
-static int32
-get_int(const RowReader *r, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(r, column, &isnull);
-
-	return isnull ? 0 : DatumGetInt32(d);
-}
-
-/* A bigint or a timestamp. */
-static int64
-get_int64(const RowReader *r, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(r, column, &isnull);
-
-	return isnull ? 0 : DatumGetInt64(d);
-}
-
-static bool
-get_bool(const RowReader *r, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(r, column, &isnull);
-
-	return !isnull && DatumGetBool(d);
-}
-
-static double
-get_double(const RowReader *r, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(r, column, &isnull);
-
-	return isnull ? 0 : DatumGetFloat8(d);
-}
-
-/* A copy in the current context, NULL for NULL. */
-static char *
-get_text(const RowReader *r, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(r, column, &isnull);
-
-	return isnull ? NULL : TextDatumGetCString(d);
-}
-
 /* The signing secrets, newest first; returns how many. */
 static int
-get_secrets(const RowReader *r, OutboxSecret **secrets)
+get_secrets(const OutboxQueryRow *r, OutboxSecret **secrets)
 {
 	bool		isnull;
-	Datum		d = get(r, COL_SECRETS, &isnull);
+	Datum		d = outbox_query_datum(r, COL_SECRETS, &isnull);
 	Datum	   *texts;
 	Datum	   *expire;
 	int			n;
@@ -253,7 +193,7 @@ get_secrets(const RowReader *r, OutboxSecret **secrets)
 	if (isnull)
 		return 0;
 	deconstruct_array(DatumGetArrayTypeP(d), TEXTOID, -1, false, TYPALIGN_INT, &texts, NULL, &n);
-	deconstruct_array(DatumGetArrayTypeP(get(r, COL_SECRETS_EXPIRE, &isnull)), TIMESTAMPTZOID,
+	deconstruct_array(DatumGetArrayTypeP(outbox_query_datum(r, COL_SECRETS_EXPIRE, &isnull)), TIMESTAMPTZOID,
 					  sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE, &expire, NULL, &n);
 	*secrets = palloc(sizeof(OutboxSecret) * n);
 	for (int i = 0; i < n; i++)
@@ -266,7 +206,7 @@ get_secrets(const RowReader *r, OutboxSecret **secrets)
 
 /* How its requests are written. */
 static void
-load_form(const RowReader *r, OutboxHandler *handler)
+load_form(const OutboxQueryRow *r, OutboxHandler *handler)
 {
 	OutboxRequestOptions *request = &handler->request;
 	OutboxSecret *secrets = NULL;
@@ -275,7 +215,7 @@ load_form(const RowReader *r, OutboxHandler *handler)
 	request->batch = handler->batch_size > 1;
 	request->source = outbox_event_source(get_database_name(MyDatabaseId));
 	request->user_agent = outbox_user_agent;
-	request->authorization = get_text(r, COL_CREDENTIALS);
+	request->authorization = outbox_query_text(r, COL_CREDENTIALS);
 	request->nsecrets = get_secrets(r, &secrets);
 	request->secrets = secrets;
 	handler->form = outbox_request_form(request);
@@ -284,9 +224,9 @@ load_form(const RowReader *r, OutboxHandler *handler)
 }
 
 static OutboxBreakerState
-get_breaker_state(const RowReader *r)
+get_breaker_state(const OutboxQueryRow *r)
 {
-	char	   *name = get_text(r, COL_BREAKER);
+	char	   *name = outbox_query_text(r, COL_BREAKER);
 
 	if (name == NULL || strcmp(name, "closed") == 0)
 		return OUTBOX_BREAKER_CLOSED;
@@ -295,27 +235,27 @@ get_breaker_state(const RowReader *r)
 }
 
 static void
-load_row(const RowReader *r, OutboxHandlerRow *row)
+load_row(const OutboxQueryRow *r, OutboxHandlerRow *row)
 {
-	char	   *reason = get_text(r, COL_BREAKER_REASON);
+	char	   *reason = outbox_query_text(r, COL_BREAKER_REASON);
 
-	row->id = get_int(r, COL_ID);
-	row->paused = get_bool(r, COL_PAUSED);
-	row->fingerprint = get_int64(r, COL_FINGERPRINT);
+	row->id = outbox_query_int32(r, COL_ID);
+	row->paused = outbox_query_bool(r, COL_PAUSED);
+	row->fingerprint = outbox_query_int64(r, COL_FINGERPRINT);
 	row->breaker = get_breaker_state(r);
-	row->breaker_until = get_int64(r, COL_BREAKER_UNTIL);
-	row->failing_since = get_int64(r, COL_FAILING_SINCE);
-	row->throttled_to = get_double(r, COL_THROTTLED_TO);
+	row->breaker_until = outbox_query_int64(r, COL_BREAKER_UNTIL);
+	row->failing_since = outbox_query_int64(r, COL_FAILING_SINCE);
+	row->throttled_to = outbox_query_double(r, COL_THROTTLED_TO);
 	strlcpy(row->breaker_reason, reason ? reason : "", sizeof(row->breaker_reason));
 }
 
 static void
-load_options(const RowReader *r, OutboxHandler *handler)
+load_options(const OutboxQueryRow *r, const int *columns, OutboxHandler *handler)
 {
 	for (int i = 0; i < (int) lengthof(options); i++)
 	{
 		bool		isnull;
-		Datum		value = SPI_getbinval(r->tuple, r->desc, r->columns[i], &isnull);
+		Datum		value = outbox_query_datum(r, columns[i], &isnull);
 
 		if (!isnull)
 			options[i].read(value, (char *) handler + options[i].member);
@@ -323,9 +263,9 @@ load_options(const RowReader *r, OutboxHandler *handler)
 	handler->target.max_connections = handler->concurrency;
 }
 
-/* The whole configuration, allocated in context. */
+/* The whole configuration, allocated in context.  columns: where the options are in the row. */
 static OutboxHandler *
-load_handler(const RowReader *r, const OutboxHandlerRow *row, MemoryContext context)
+load_handler(const OutboxQueryRow *r, const int *columns, const OutboxHandlerRow *row, MemoryContext context)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(context);
 	OutboxHandler *handler = palloc0(sizeof(OutboxHandler));
@@ -333,7 +273,7 @@ load_handler(const RowReader *r, const OutboxHandlerRow *row, MemoryContext cont
 	handler->context = context;
 	handler->id = row->id;
 	handler->fingerprint = row->fingerprint;
-	load_options(r, handler);
+	load_options(r, columns, handler);
 	load_form(r, handler);
 	outbox_read_retry_policy(r->tuple, r->desc, COL_RETRY, &handler->retry);
 	MemoryContextSwitchTo(oldcontext);
@@ -346,7 +286,7 @@ load_handler(const RowReader *r, const OutboxHandlerRow *row, MemoryContext cont
  * touches memory only, so no subtransaction is needed to go on.
  */
 static void
-load_or_report(const RowReader *r, const OutboxHandlerRow *row, MemoryContext context,
+load_or_report(const OutboxQueryRow *r, const int *columns, const OutboxHandlerRow *row, MemoryContext context,
 			   OutboxHandlerLoadedCallback loaded, void *arg)
 {
 	MemoryContext oldcontext = CurrentMemoryContext;
@@ -354,7 +294,7 @@ load_or_report(const RowReader *r, const OutboxHandlerRow *row, MemoryContext co
 
 	PG_TRY();
 	{
-		handler = load_handler(r, row, context);
+		handler = load_handler(r, columns, row, context);
 	}
 	PG_CATCH();
 	{
@@ -400,14 +340,14 @@ outbox_load_handlers(OutboxHandlerRowCallback row_callback,
 	find_columns(table->tupdesc, columns);
 	for (uint64 i = 0; i < n; i++)
 	{
-		RowReader	reader = {table->vals[i], table->tupdesc, columns};
+		OutboxQueryRow reader = {table->vals[i], table->tupdesc};
 		OutboxHandlerRow row;
 		MemoryContext context;
 
 		load_row(&reader, &row);
 		context = row_callback(arg, &row);
 		if (context != NULL)
-			load_or_report(&reader, &row, context, loaded_callback, arg);
+			load_or_report(&reader, columns, &row, context, loaded_callback, arg);
 	}
 	SPI_finish();
 }

@@ -23,6 +23,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/query_row.h"
 #include "common/session.h"
 #include "compat.h"
 #include "on_settle/apply.h"
@@ -102,8 +103,7 @@ static OutboxPlan exists_plan = {
 typedef struct HandOver
 {
 	int64		queue_id;
-	HeapTuple	tuple;
-	TupleDesc	desc;
+	OutboxQueryRow row;
 	pg_uuid_t	message_id;
 	int32		handler_id;
 	int32		attempt;
@@ -149,30 +149,6 @@ static const OutboxTableLock read_locks[] = {
 	{"on_settle_queue", AccessShareLock}, {"handler", AccessShareLock}
 };
 
-static Datum
-get(const HandOver *h, LoadColumn column, bool *isnull)
-{
-	return SPI_getbinval(h->tuple, h->desc, column, isnull);
-}
-
-static int32
-get_int16(const HandOver *h, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(h, column, &isnull);
-
-	return isnull ? 0 : DatumGetInt16(d);
-}
-
-static char *
-get_text(const HandOver *h, LoadColumn column)
-{
-	bool		isnull;
-	Datum		d = get(h, column, &isnull);
-
-	return isnull ? NULL : TextDatumGetCString(d);
-}
-
 /* Run one of the worker's own statements about this row. */
 static uint64
 execute_for_row(const HandOver *h, OutboxPlan *plan, bool read_only, int expected)
@@ -197,17 +173,16 @@ load(HandOver *h, OutboxOnSettleResult *otherwise)
 		*otherwise = execute_for_row(h, &exists_plan, true, SPI_OK_SELECT) > 0 ? OUTBOX_ON_SETTLE_BUSY : OUTBOX_ON_SETTLE_GONE;
 		return false;
 	}
-	h->tuple = SPI_tuptable->vals[0];
-	h->desc = SPI_tuptable->tupdesc;
-	h->message_id = *DatumGetUUIDP(get(h, COL_MESSAGE_ID, &isnull));
-	h->handler_id = DatumGetInt32(get(h, COL_HANDLER_ID, &isnull));
-	h->attempt = DatumGetInt32(get(h, COL_ATTEMPT, &isnull));
-	h->due_at = DatumGetTimestampTz(get(h, COL_DUE_AT, &isnull));
-	h->error = get_text(h, COL_ERROR);
-	h->verdict.state = get_int16(h, COL_STATE);
-	h->verdict.streak = get_int16(h, COL_STREAK);
-	if (get_text(h, COL_CODE) != NULL)
-		strlcpy(h->verdict.code, get_text(h, COL_CODE), sizeof(h->verdict.code));
+	h->row = outbox_query_row(0);
+	h->message_id = *DatumGetUUIDP(outbox_query_datum(&h->row, COL_MESSAGE_ID, &isnull));
+	h->handler_id = outbox_query_int32(&h->row, COL_HANDLER_ID);
+	h->attempt = outbox_query_int32(&h->row, COL_ATTEMPT);
+	h->due_at = outbox_query_int64(&h->row, COL_DUE_AT);
+	h->error = outbox_query_text(&h->row, COL_ERROR);
+	h->verdict.state = outbox_query_int16(&h->row, COL_STATE);
+	h->verdict.streak = outbox_query_int16(&h->row, COL_STREAK);
+	if (outbox_query_text(&h->row, COL_CODE) != NULL)
+		strlcpy(h->verdict.code, outbox_query_text(&h->row, COL_CODE), sizeof(h->verdict.code));
 	return true;
 }
 
@@ -269,18 +244,18 @@ fill_call(const HandOver *h, OutboxOnSettleCall *call)
 	};
 	int			n;
 
-	call->function = get_text(h, COL_ON_SETTLE);
+	call->function = outbox_query_text(&h->row, COL_ON_SETTLE);
 	for (n = 0; n < lengthof(copied); n++)
-		call->values[n] = get(h, copied[n], &call->nulls[n]);
+		call->values[n] = outbox_query_datum(&h->row, copied[n], &call->nulls[n]);
 
 	call->values[n] = CStringGetTextDatum(outcome_name(h->verdict.state));
 	call->nulls[n++] = false;
-	call->values[n] = get(h, COL_CODE, &call->nulls[n]);
+	call->values[n] = outbox_query_datum(&h->row, COL_CODE, &call->nulls[n]);
 	n++;
-	call->values[n] = Int32GetDatum(get_int16(h, COL_HTTP_STATUS));
-	(void) get(h, COL_HTTP_STATUS, &call->nulls[n]);
+	call->values[n] = Int32GetDatum(outbox_query_int16(&h->row, COL_HTTP_STATUS));
+	(void) outbox_query_datum(&h->row, COL_HTTP_STATUS, &call->nulls[n]);
 	n++;
-	call->values[n] = get(h, COL_RESPONSE, &call->nulls[n]);
+	call->values[n] = outbox_query_datum(&h->row, COL_RESPONSE, &call->nulls[n]);
 	n++;
 	call->values[n] = TimestampTzGetDatum(h->now);
 	call->nulls[n++] = false;
@@ -290,7 +265,7 @@ fill_call(const HandOver *h, OutboxOnSettleCall *call)
 static void
 report_call(const HandOver *h)
 {
-	char	   *activity = psprintf("on_settle of handler \"%s\"", get_text(h, COL_HANDLER));
+	char	   *activity = psprintf("on_settle of handler \"%s\"", outbox_query_text(&h->row, COL_HANDLER));
 
 	pgstat_report_activity(STATE_RUNNING, activity);
 	pfree(activity);
@@ -322,8 +297,8 @@ fail(HandOver *h, const OutboxDeliveryRow *row, TupleTableSlot *slot, const char
 	OutboxRetryPolicy policy = {.max_attempts = 1};
 
 	/* Without a handler, whose row was deleted by hand, there is nothing to try again. */
-	if (get_text(h, COL_HANDLER) != NULL)
-		outbox_read_retry_policy(h->tuple, h->desc, COL_RETRY, &policy);
+	if (outbox_query_text(&h->row, COL_HANDLER) != NULL)
+		outbox_read_retry_policy(h->row.tuple, h->row.desc, COL_RETRY, &policy);
 	/* The row still has the code and streak of the attempt before. */
 	outbox_judge_disposition(&policy, &disposition, row->attempts - row->budget_from,
 					  outbox_deliveries_text(slot, Anum_delivery_code), row->streak,
@@ -342,7 +317,7 @@ change_delivery(const HandOver *h, const OutboxDeliveryRow *row, OutboxDeliveryT
 		.attempts = row->attempts,
 		.budget_from = row->budget_from,
 		.streak = h->verdict.streak,
-		.http_status = get_int16(h, COL_HTTP_STATUS),
+		.http_status = outbox_query_int16(&h->row, COL_HTTP_STATUS),
 		.code = h->verdict.code,
 		.error = h->error,
 		.due_at = h->due_at,
@@ -360,17 +335,16 @@ log_attempt(const HandOver *h)
 		.handler_id = h->handler_id,
 		.attempt = h->attempt,
 		.outcome = h->verdict.state,
-		.http_status = get_int16(h, COL_HTTP_STATUS),
+		.http_status = outbox_query_int16(&h->row, COL_HTTP_STATUS),
 		.code = h->verdict.code,
 		.error = h->error
 	};
 	OutboxSecurity security;
-	bool		isnull;
 
 	if (!outbox_should_log(h->verdict.state))
 		return;
-	attempt.finished_at = DatumGetTimestampTz(get(h, COL_FINISHED_AT, &isnull));
-	attempt.duration_us = DatumGetInt64(get(h, COL_DURATION_US, &isnull));
+	attempt.finished_at = outbox_query_int64(&h->row, COL_FINISHED_AT);
+	attempt.duration_us = outbox_query_int64(&h->row, COL_DURATION_US);
 	outbox_become_owner_to_write(&security, "attempt");
 	outbox_log_attempt(&attempt);
 	outbox_become_caller(&security);
@@ -387,9 +361,12 @@ ring_for_successor(const HandOver *h, const char *key)
 
 	unpin_plans(nestlevel);
 	if (n > 0)
-		outbox_doorbell_note(h->handler_id, OUTBOX_NOTICE_DUE,
-							 DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)),
-							 DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull)));
+	{
+		OutboxQueryRow next = outbox_query_row(0);
+
+		outbox_doorbell_note(h->handler_id, OUTBOX_NOTICE_DUE, outbox_query_int64(&next, 1),
+							 DatumGetUUIDP(outbox_query_datum(&next, 2, &isnull)));
+	}
 }
 
 /* Tell the dispatcher at commit what has become due; of a key, that this one blocks it no more. */
@@ -482,7 +459,7 @@ settle_in_transaction(HandOver *h, const char *give_up)
 
 	if (give_up == NULL)
 		failure = run_function(h);
-	h->holds_writes = (failure == NULL && get_text(h, COL_ON_SETTLE) != NULL);
+	h->holds_writes = (failure == NULL && outbox_query_text(&h->row, COL_ON_SETTLE) != NULL);
 	take_new_snapshot();
 	write_transition(h, failure);
 	delete_row(h);
@@ -544,10 +521,10 @@ read_in_transaction(int64 *after, void (*found) (int32 handler_id, int64 queue_i
 	unpin_plans(nestlevel);
 	for (uint64 i = 0; i < n; i++)
 	{
-		bool		isnull;
+		OutboxQueryRow row = outbox_query_row(i);
 
-		*after = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull));
-		found(DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull)), *after);
+		*after = outbox_query_int64(&row, 1);
+		found(outbox_query_int32(&row, 2), *after);
 	}
 	SPI_finish();
 	*more = (n == READ_AT_ONCE);
