@@ -9,21 +9,14 @@
  */
 #include "postgres.h"
 
-#include "access/table.h"
-#include "access/tableam.h"
-#include "catalog/pg_type.h"
-#include "commands/trigger.h"
-#include "executor/executor.h"
 #include "fmgr.h"
 #include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "format/signature.h"
 #include "handler/secret.h"
 #include "shared/doorbell.h"
-#include "table/relation.h"
+#include "table/row_writer.h"
 
 /* The longest value of a header authorization. */
 #define MAX_AUTHORIZATION 4096
@@ -99,49 +92,23 @@ check_authorization(const char *value)
 						 MAX_AUTHORIZATION)));
 }
 
-static void
-set_column(TupleTableSlot *slot, const char *name, Datum value)
-{
-	AttrNumber	column = get_attnum(slot->tts_tableOid, name);
-
-	if (column == InvalidAttrNumber)
-		elog(ERROR, "column \"%s\" of outbox.handler_secret is missing", name);
-	slot->tts_values[column - 1] = value;
-	slot->tts_isnull[column - 1] = false;
-}
-
-/* The row, with its indexes, checks and row triggers, as the executor would insert it. */
+/* Not by a statement: its parameters would be there for whatever logs statements. */
 static void
 insert_secret(int32 handler_id, const char *kind, const char *secret, TimestampTz created_at)
 {
-	Relation	rel = outbox_table_open("handler_secret", RowExclusiveLock);
-	EState	   *estate = CreateExecutorState();
-	ResultRelInfo *result = makeNode(ResultRelInfo);
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	OutboxWriter writer;
+	TupleTableSlot *row;
 
-	InitResultRelInfo(result, rel, 0, NULL, 0);
-	ExecOpenIndices(result, false);
-	/* Where triggers look for the table they belong to. */
-	estate->es_opened_result_relations = lappend(NIL, result);
-	slot->tts_tableOid = RelationGetRelid(rel);
-	memset(slot->tts_isnull, true, sizeof(bool) * slot->tts_tupleDescriptor->natts);
-	set_column(slot, "handler_id", Int32GetDatum(handler_id));
-	set_column(slot, "kind", CStringGetTextDatum(kind));
-	set_column(slot, "secret", CStringGetTextDatum(secret));
-	set_column(slot, "created_at", TimestampTzGetDatum(created_at));
-	ExecStoreVirtualTuple(slot);
+	outbox_writer_begin(&writer);
+	row = outbox_writer_start(&writer, OUTBOX_TABLE_HANDLER_SECRET);
+	outbox_row_set(row, Anum_handler_secret_handler_id, Int32GetDatum(handler_id));
+	outbox_row_set_text(row, Anum_handler_secret_kind, kind);
+	outbox_row_set_text(row, Anum_handler_secret_secret, secret);
+	outbox_row_set(row, Anum_handler_secret_created_at, TimestampTzGetDatum(created_at));
+	outbox_writer_insert(&writer, OUTBOX_TABLE_HANDLER_SECRET);
+	outbox_writer_end(&writer);
 
-	AfterTriggerBeginQuery();
-	ExecSimpleRelationInsert(result, estate, slot);
-	AfterTriggerEndQuery(estate);
-
-	ExecCloseResultRelations(estate);
-	ExecDropSingleTupleTableSlot(slot);
-	FreeExecutorState(estate);
-	table_close(rel, NoLock);
-	CommandCounterIncrement();
-
-	/* Triggers for each statement do not fire for what is no statement. */
+	/* Whatever has become of the table's triggers. */
 	outbox_doorbell_note_status();
 }
 

@@ -66,4 +66,15 @@ enum
 	Natts_receipt = Anum_receipt_error
 };
 
+/* outbox.handler_secret */
+enum
+{
+	Anum_handler_secret_handler_id = 1,
+	Anum_handler_secret_kind,
+	Anum_handler_secret_secret,
+	Anum_handler_secret_created_at,
+	Anum_handler_secret_expires_at,
+	Natts_handler_secret = Anum_handler_secret_expires_at
+};
+
 #endif							/* OUTBOX_COLUMNS_H */

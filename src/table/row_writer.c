@@ -61,6 +61,7 @@ static const struct
 	[OUTBOX_TABLE_MESSAGE] = {"message", Natts_message},
 	[OUTBOX_TABLE_DELIVERY] = {"delivery", Natts_delivery},
 	[OUTBOX_TABLE_RECEIPT] = {"receipt", Natts_receipt},
+	[OUTBOX_TABLE_HANDLER_SECRET] = {"handler_secret", Natts_handler_secret},
 };
 
 static OutboxUpkeep upkeeps[OUTBOX_TABLES];

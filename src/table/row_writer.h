@@ -13,8 +13,9 @@
  * right on a table is checked; the right to call the function that writes is
  * what counts.
  *
- * For the rest of this room and for staging.  Process: any, in a transaction
- * with an active snapshot.  Everything belongs to the memory context and the
+ * For the rest of this room, for staging, and for secrets, which no statement
+ * may have among its parameters.  Process: any, in a transaction with an
+ * active snapshot.  Everything belongs to the memory context and the
  * transaction it is opened in, and is closed by an error's abort.
  *
  *-------------------------------------------------------------------------
@@ -34,6 +35,7 @@ typedef enum OutboxTable
 	OUTBOX_TABLE_MESSAGE,
 	OUTBOX_TABLE_DELIVERY,
 	OUTBOX_TABLE_RECEIPT,
+	OUTBOX_TABLE_HANDLER_SECRET,
 	OUTBOX_TABLES
 } OutboxTable;
 
