@@ -104,10 +104,11 @@ lock_offered(OutboxWalk *walk, OutboxVisit *visit)
 static void
 bury_without_message(OutboxWalk *walk, const OutboxDeliveryRow *row, List **attempts)
 {
-	OutboxVerdict verdict = {.state = OUTBOX_DEAD, .code = "message_missing"};
+	OutboxVerdict verdict;
 
-	outbox_write_outcome(walk->handler, &walk->table, row, &verdict,
-						 "the message was removed from outbox.message", row->key.due_at, walk->now, attempts);
+	outbox_judge_missing(&verdict);
+	outbox_write_outcome(walk->handler, &walk->table, row, &verdict, OUTBOX_MESSAGE_MISSING_ERROR,
+						 row->key.due_at, walk->now, attempts);
 }
 
 /* The attempt whose lease ran out is over.  True if it was the last one: the row is settled then. */

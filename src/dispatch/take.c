@@ -91,8 +91,8 @@ bury_exhausted(OutboxDelivery *delivery)
 static void
 bury_without_message(OutboxDelivery *delivery)
 {
-	delivery->verdict.state = OUTBOX_DEAD;
-	strlcpy(delivery->verdict.code, "message_missing", sizeof(delivery->verdict.code));
+	outbox_judge_missing(&delivery->verdict);
+	delivery->error = MemoryContextStrdup(deliveries_context, OUTBOX_MESSAGE_MISSING_ERROR);
 }
 
 static void

@@ -76,6 +76,14 @@ capped_backoff(const OutboxRetryPolicy *policy, int spent, int64 cap, double ran
 	return apply_jitter(Max(delay, 0), policy->jitter, random);
 }
 
+void
+outbox_judge_missing(OutboxVerdict *verdict)
+{
+	memset(verdict, 0, sizeof(*verdict));
+	verdict->state = OUTBOX_DEAD;
+	strlcpy(verdict->code, "message_missing", sizeof(verdict->code));
+}
+
 int64
 outbox_backoff(const OutboxRetryPolicy *policy, int spent, double random)
 {

@@ -113,6 +113,10 @@ extern void outbox_judge_disposition(const OutboxRetryPolicy *policy, const Outb
 extern OutboxState outbox_judge_untried(const OutboxRetryPolicy *policy, int spent,
 										const char *last_code, int last_streak);
 
+/* What becomes of a delivery whose message is gone: it cannot be tried, now or later.  And what is to be said of it. */
+#define OUTBOX_MESSAGE_MISSING_ERROR "the message was removed from outbox.message"
+extern void outbox_judge_missing(OutboxVerdict *verdict);
+
 /* The delay in ms after the spent-th failed attempt, before Retry-After and rules. */
 extern int64 outbox_backoff(const OutboxRetryPolicy *policy, int spent, double random);
 
