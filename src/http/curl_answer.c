@@ -32,40 +32,13 @@ is_request_sent(const CurlAnswer *answer)
  * HTTP/1.x
  */
 
-static void
-status_came(void *arg, int status)
-{
-	CurlAnswer *answer = arg;
-
-	answer->exchange->status = status;
-}
-
-static void
-known_header_came(void *arg, const char *name, size_t name_len, const char *value, size_t value_len)
-{
-	CurlAnswer *answer = arg;
-
-	outbox_exchange_header(answer->exchange, name, name_len, value, value_len);
-}
-
-static void
-piece_came(void *arg, const char *data, size_t len)
-{
-	CurlAnswer *answer = arg;
-
-	if (!outbox_exchange_body(answer->exchange, data, len))
-		answer->enough = true;
-}
-
-static const Http1Sink sink = {status_came, known_header_came, piece_came};
-
 /* True: go on. */
 static bool
 parse(CurlAnswer *answer, const char *data, size_t len)
 {
 	size_t		used;
 
-	switch (outbox_http1_feed(&answer->parser, data, len, &used, &sink, answer))
+	switch (outbox_http1_read_answer(&answer->parser, data, len, &used, answer->exchange, &answer->enough))
 	{
 		case HTTP1_MORE:
 			return !answer->enough;

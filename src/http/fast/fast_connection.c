@@ -32,6 +32,7 @@
 #include <sys/uio.h>
 
 #include "http/clock.h"
+#include "http/http1_answer.h"
 #include "http/sockets.h"
 
 /* Rests longer than this are ended by us, when there is an occasion. */
@@ -383,32 +384,6 @@ lost_step(Connection *connection)
  * Reading
  */
 
-static void
-status_came(void *arg, int status)
-{
-	Connection *connection = arg;
-
-	connection->exchange->status = status;
-}
-
-static void
-header_came(void *arg, const char *name, size_t name_len, const char *value, size_t value_len)
-{
-	Connection *connection = arg;
-
-	outbox_exchange_header(connection->exchange, name, name_len, value, value_len);
-}
-
-static void
-body_came(void *arg, const char *data, size_t len)
-{
-	Connection *connection = arg;
-
-	connection->enough = !outbox_exchange_body(connection->exchange, data, len);
-}
-
-static const Http1Sink sink = {status_came, header_came, body_came};
-
 /* Read what is there.  The exchange may be over afterwards, and the connection gone. */
 static void
 read_answer(Connection *connection)
@@ -440,7 +415,7 @@ read_answer(Connection *connection)
 				connection_lost(connection, connection->parser.error);
 			return;
 		}
-		switch (outbox_http1_feed(&connection->parser, read_buffer, n, &used, &sink, connection))
+		switch (outbox_http1_read_answer(&connection->parser, read_buffer, n, &used, connection->exchange, &connection->enough))
 		{
 			case HTTP1_DONE:
 				answered(connection, used < (size_t) n);
