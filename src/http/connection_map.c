@@ -19,6 +19,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* The state of a connection whose other side has sent its end; the kernel's own header has no name for it. */
+#define OUTBOX_TCP_CLOSE_WAIT 8
+
 /* So many sockets at most gather at once what is sent on them; others send it as it comes. */
 #define MOST_GATHERING 16
 
@@ -27,6 +30,8 @@ typedef struct Noted
 	uint64_t	name;			/* 0: no connection */
 	bool		shared;
 	bool		doomed;
+	bool		spoke;			/* TLS has decoded something since the request */
+	int64_t		received;		/* bytes by then, -1: not known */
 	void	   *user;
 } Noted;
 
@@ -78,6 +83,8 @@ outbox_connection_note(int fd, uint64_t name)
 	noted[fd].name = name;
 	noted[fd].shared = false;
 	noted[fd].doomed = false;
+	noted[fd].spoke = false;
+	noted[fd].received = -1;
 	noted[fd].user = NULL;
 }
 
@@ -207,6 +214,43 @@ outbox_connection_is_unheard(int fd, int64_t acknowledged)
 
 	return acknowledged >= 0 && ask_kernel(fd, &info) &&
 		(int64_t) info.tcpi_bytes_acked == acknowledged && info.tcpi_retransmits > 0;
+}
+
+/* How many bytes have come, the end of the connection not among them, which Linux counts as one. */
+static int64_t
+bytes_received(int fd)
+{
+	struct tcp_info info;
+	socklen_t	len = sizeof(info);
+
+	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+		len < offsetof(struct tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received))
+		return -1;
+	return (int64_t) info.tcpi_bytes_received - (info.tcpi_state == OUTBOX_TCP_CLOSE_WAIT ? 1 : 0);
+}
+
+void
+outbox_connection_listen(int fd)
+{
+	if (fd < 0 || fd >= nnoted)
+		return;
+	noted[fd].spoke = false;
+	noted[fd].received = bytes_received(fd);
+}
+
+void
+outbox_connection_spoke(int fd)
+{
+	if (fd >= 0 && fd < nnoted)
+		noted[fd].spoke = true;
+}
+
+bool
+outbox_connection_has_spoken(int fd, bool tls)
+{
+	if (fd < 0 || fd >= nnoted)
+		return false;
+	return tls ? noted[fd].spoke : noted[fd].received >= 0 && bytes_received(fd) > noted[fd].received;
 }
 
 void

@@ -67,6 +67,16 @@ extern int64_t outbox_connection_acknowledged(int fd);
 /* Has its kernel acknowledged nothing since it had acknowledged so many, though ours sent again? */
 extern bool outbox_connection_is_unheard(int fd, int64_t acknowledged);
 
+/*
+ * A request is about to be sent: has its receiver said anything since?  libcurl
+ * does not tell of what is less than a line.  What TLS has decoded is told by
+ * outbox_connection_spoke(); false where nothing can be known, as of a unix
+ * socket without TLS.
+ */
+extern void outbox_connection_listen(int fd);
+extern void outbox_connection_spoke(int fd);
+extern bool outbox_connection_has_spoken(int fd, bool tls);
+
 /* Forget everything, at shutdown. */
 extern void outbox_connection_reset(void);
 

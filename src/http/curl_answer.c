@@ -16,6 +16,7 @@
 
 #include "common/ascii.h"
 #include "http/exchange.h"
+#include "http/http1_answer.h"
 
 /* Has libcurl sent the whole body of the request? */
 static bool
@@ -265,6 +266,14 @@ judge_end(CurlAnswer *answer, CURLcode result, const char **message)
 	return HTTP_FAILED_BODY;
 }
 
+/* Less than a line has come, which libcurl keeps to itself. */
+static bool
+ended_in_first_line(const CurlAnswer *answer, CURLcode result)
+{
+	return answer->job->spoken_to && !outbox_job_is_shared(answer->job) &&
+		(result == CURLE_GOT_NOTHING || result == CURLE_RECV_ERROR || result == CURLE_ABORTED_BY_CALLBACK);
+}
+
 HttpFailure
 outbox_answer_judge(CurlAnswer *answer, CURLcode result, const char **message)
 {
@@ -280,6 +289,11 @@ outbox_answer_judge(CurlAnswer *answer, CURLcode result, const char **message)
 		return HTTP_ANSWERED;
 	if (answer->begun || result == CURLE_OK)
 		return judge_end(answer, result, message);
+	if (ended_in_first_line(answer, result))
+	{
+		*message = "the connection was closed within the headers of the answer";
+		return HTTP_FAILED_BODY;
+	}
 	failure = outbox_job_failure(answer->job, result, false);
 	*message = outbox_job_message(answer->job, failure, result);
 	return failure;

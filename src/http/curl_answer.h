@@ -9,6 +9,16 @@
  * what that says counts.  HTTP/2 has no bytes to be parsed: there libcurl's
  * word is taken, together with what the headers announced.
  *
+ * Two things it cannot give the same verdict of as the other transport, since
+ * only libcurl has seen what counts.  It unfolds header lines before it hands
+ * them over, in some releases: then what the parser would refuse of a line that
+ * continues the status line has become a part of that, and a folded value can
+ * have other blanks.  And when it cannot write the rest of a large body over
+ * TLS, it gives the connection up, together with what TLS has not decoded yet:
+ * where a receiver answers before it has read the request and resets the
+ * connection at that moment, the answer may be lost, and the attempt fails as
+ * "connect".  (Without TLS it is read from the socket before that is closed.)
+ *
  * Process: the dispatcher.  Its callbacks neither raise nor leave by a jump.
  *
  *-------------------------------------------------------------------------

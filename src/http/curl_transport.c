@@ -205,7 +205,7 @@ transfer_done(OutboxJob *job, CURLcode result)
 static bool
 is_unanswered(const OutboxJob *job)
 {
-	return !((const CurlTransfer *) job)->answer.begun;
+	return !((const CurlTransfer *) job)->answer.begun && !job->spoken_to;
 }
 
 static void

@@ -86,6 +86,12 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 	return refuse(job);
 }
 
+static bool
+is_tls(const OutboxJob *job)
+{
+	return strncmp(job->target->url, "http:", 5) != 0;
+}
+
 /*
  * Some receivers answer before they have read everything, and close.  libcurl
  * gives up when it cannot write, without a look at what there is to read.  On
@@ -99,11 +105,21 @@ hear_last_words(int fd)
 	OutboxJob  *job = outbox_connection_user(fd);
 	ssize_t		n;
 
-	if (job == NULL || job->last_words == NULL || job->reused || strncmp(job->target->url, "http:", 5) != 0)
+	if (job == NULL || job->last_words == NULL || job->reused || is_tls(job))
 		return;
 	n = recv(fd, words, sizeof(words), MSG_DONTWAIT);
 	if (n > 0)
 		job->last_words(job, words, n);
+}
+
+/* libcurl says nothing of an answer that ends within its first line. */
+static void
+note_last_words(int fd)
+{
+	OutboxJob  *job = outbox_connection_user(fd);
+
+	if (job != NULL && job->fd == fd)
+		job->spoken_to = outbox_connection_has_spoken(fd, is_tls(job));
 }
 
 static int
@@ -113,6 +129,7 @@ close_socket(void *arg, curl_socket_t fd)
 
 	if (outbox_socket_is_adopted(fd))
 		return 0;
+	note_last_words(fd);
 	hear_last_words(fd);
 	if (owner != NULL && owner->closed != NULL)
 		owner->closed(owner, fd);
@@ -229,7 +246,7 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 	}
 	if (sent > job->sent)
 	{
-		if (job->resent)
+		if (job->resent || job->spoken_to)
 			return CURL_PREREQFUNC_ABORT;
 		job->resent = true;
 		job->sent = sent;
@@ -246,8 +263,14 @@ about_to_send(void *arg, char *ip, char *local_ip, int port, int local_port)
 		outbox_job_set_shared(job);
 	job->acknowledged = job->reused && job->fd >= 0 ? outbox_connection_acknowledged(job->fd) : -1;
 	job->opened = false;
+	job->spoken_to = false;
 	if (job->fd >= 0 && !job->afresh)
+	{
 		outbox_connection_set_user(job->fd, job);
+		outbox_connection_listen(job->fd);
+		if (is_tls(job))
+			outbox_tls_listen(job->easy, job->fd);
+	}
 	if (outbox_connection_is_shared(job->fd))
 		outbox_connection_gather(job->fd);
 	return job->afresh ? CURL_PREREQFUNC_ABORT : CURL_PREREQFUNC_OK;
@@ -433,6 +456,7 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 	job->nsockets = 0;
 	job->fd = -1;
 	job->reused = false;
+	job->spoken_to = false;
 	job->shared = false;
 	job->afresh = false;
 	job->blocked = false;

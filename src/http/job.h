@@ -45,6 +45,7 @@ typedef struct OutboxJob
 	int			fd;				/* the socket of its connection, -1: not known */
 	bool		reused;			/* its connection had been used before */
 	int64_t		acknowledged;	/* bytes on that before the request; -1: not known */
+	bool		spoken_to;		/* something came on it after the request, and then its end */
 	bool		afresh;			/* stopped, to go on over a new connection */
 	bool		fresh_only;		/* libcurl was told to use no kept connection */
 	bool		forbids_reuse;	/* libcurl was told not to keep its connection */

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "http/clock.h"
+#include "http/connection_map.h"
 
 /*
  * Records without bytes of HTTP that a connection may receive within a
@@ -26,6 +27,7 @@
 
 typedef struct Guard
 {
+	int			fd;				/* the socket, where it is known; else 0 */
 	int64_t		second_from;
 	int			in_second;
 	int			in_life;
@@ -77,9 +79,15 @@ message_came(int written, int version, int content_type, const void *data, size_
 {
 	Guard	   *guard;
 
-	if (written || len == 0 || (content_type != SSL3_RT_HEADER && content_type != SSL3_RT_INNER_CONTENT_TYPE) ||
-		*(const unsigned char *) data == SSL3_RT_APPLICATION_DATA)
+	if (written || len == 0 || (content_type != SSL3_RT_HEADER && content_type != SSL3_RT_INNER_CONTENT_TYPE))
 		return;
+	if (*(const unsigned char *) data == SSL3_RT_APPLICATION_DATA)
+	{
+		guard = SSL_get_ex_data(ssl, guard_index);
+		if (guard != NULL && guard->fd > 0 && (content_type == SSL3_RT_INNER_CONTENT_TYPE) == (SSL_version(ssl) >= TLS1_3_VERSION))
+			outbox_connection_spoke(guard->fd);
+		return;
+	}
 	guard = guard_of(ssl);
 
 	/* From here on nothing more is read of the connection: it has ended. */
@@ -139,6 +147,16 @@ outbox_tls_holds_bytes(CURL *easy)
 	return ssl != NULL && SSL_has_pending(ssl) == 1;
 }
 
+void
+outbox_tls_listen(CURL *easy, int fd)
+{
+	SSL		   *ssl = connection_of(easy);
+	Guard	   *guard = ssl != NULL ? guard_of(ssl) : NULL;
+
+	if (guard != NULL)
+		guard->fd = fd;
+}
+
 bool
 outbox_tls_agreed_on_http2(CURL *easy)
 {
@@ -157,6 +175,11 @@ bool
 outbox_tls_holds_bytes(CURL *easy)
 {
 	return false;
+}
+
+void
+outbox_tls_listen(CURL *easy, int fd)
+{
 }
 
 bool

@@ -29,6 +29,9 @@ extern CURLcode outbox_tls_guard(CURL *easy);
  */
 extern bool outbox_tls_holds_bytes(CURL *easy);
 
+/* Tell outbox_connection_spoke() of what comes on the connection that a handle has, which is that socket's. */
+extern void outbox_tls_listen(CURL *easy, int fd);
+
 /* Was HTTP/2 agreed on for the connection that a handle has?  False where that cannot be known. */
 extern bool outbox_tls_agreed_on_http2(CURL *easy);
 

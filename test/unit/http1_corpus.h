@@ -30,7 +30,7 @@ typedef struct Case
 	bool		reusable;
 	size_t		rest;			/* bytes that do not belong to it */
 	const char *retry_after;
-	bool		varies;			/* releases of libcurl do something to it before we see it */
+	bool		varies;			/* releases of libcurl unfold it before we see it */
 } Case;
 
 #define DONE(name, text, status, body, reusable) {name, TEXT(text), HTTP1_DONE, status, body, reusable, 0, ""}
@@ -114,7 +114,8 @@ static const Case cases[] = {
 	BAD("status 099", "HTTP/1.1 099 x\r\n\r\n"),
 	BAD("two blanks before the status", "HTTP/1.1  200 OK\r\n\r\n"),
 	BAD("a tab before the status", "HTTP/1.1\t200 OK\r\n\r\n"),
-	{"a status line that is cut", TEXT("HTTP/1.1 20"), HTTP1_BAD, -1, NULL, false, 0, "", true},
+	BAD("a status line that is cut", "HTTP/1.1 20"),
+	BAD("one byte of a status line", "H"),
 	BAD("a NUL in the reason", "HTTP/1.1 200 O\0K\r\n\r\n"),
 	BAD("another protocol", "SSH-2.0-OpenSSH_9.2p1\r\n"),
 
