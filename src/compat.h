@@ -24,7 +24,9 @@
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_proc.h"
 #include "commands/dbcommands.h"
 #include "common/jsonapi.h"
 #include "executor/executor.h"
@@ -183,6 +185,17 @@ outbox_create_wait_set(int nevents)
 #else
 #define outbox_owns_database(dboid, roleid) pg_database_ownercheck(dboid, roleid)
 #endif
+
+#if PG_VERSION_NUM >= 160000
+#define outbox_owns_table(relid, roleid) object_ownercheck(RelationRelationId, relid, roleid)
+#define outbox_may_execute(function, roleid) (object_aclcheck(ProcedureRelationId, function, roleid, ACL_EXECUTE) == ACLCHECK_OK)
+#else
+#define outbox_owns_table(relid, roleid) pg_class_ownercheck(relid, roleid)
+#define outbox_may_execute(function, roleid) (pg_proc_aclcheck(function, roleid, ACL_EXECUTE) == ACLCHECK_OK)
+#endif
+
+/* A generated column that is stored nowhere: PostgreSQL 18 has them, and earlier ones none of this kind. */
+#define outbox_is_virtual_column(attribute) ((attribute)->attgenerated == 'v')
 
 /*
  * May the current user create databases?  Not every minor release exports the

@@ -523,6 +523,49 @@ Returns the message ids in the order of payloads; where a dedupe_key repeats, in
 Errors: as outbox.stage(), and array_subscript_error for arrays of more than one dimension or of different length. All are staged or none.';
 
 -----------------------------------------------------------------------------
+-- Watched tables
+--
+-- What is watched is written nowhere but in the triggers: outbox.watch() runs
+-- as its caller, who owns the table, and makes them with their options as the
+-- one argument (src/watch).
+-----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox.announce() RETURNS trigger
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_announce';
+COMMENT ON FUNCTION outbox.announce IS
+'The trigger function of watched tables: stages a message for each change of a row. outbox.watch() makes the triggers, and passes the options as their one argument.
+Raises insufficient_privilege while the table''s owner has no right to execute this function; undefined_column if a column is gone that messages cannot do without; object_not_in_prerequisite_state for a TRUNCATE that is refused; and what outbox.stage() does. The change fails with it.';
+
+CREATE FUNCTION outbox.watch(relation regclass, prefix text DEFAULT 'model', model text DEFAULT NULL, record_id text[] DEFAULT NULL,
+	tenant text DEFAULT NULL, key text DEFAULT NULL, include text[] DEFAULT NULL, ignore text[] DEFAULT NULL,
+	soft_delete text DEFAULT NULL, actor jsonb DEFAULT NULL, context jsonb DEFAULT NULL, condition text DEFAULT NULL,
+	operations text[] DEFAULT '{insert,update,delete}', truncate text DEFAULT NULL) RETURNS text
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_watch';
+COMMENT ON FUNCTION outbox.watch IS
+'Announce the changes of a table: each row that is inserted, updated or deleted, whoever writes it and however, stages a message in the same transaction. For the table''s owner. Called again it changes the watch to exactly these options.
+relation: a table, partitioned or not.
+prefix: topics are prefix.created, prefix.updated, prefix.deleted and prefix.truncated.
+model: what the payload calls the table; its name, if not given.
+record_id: columns that tell the rows apart; the primary key, if not given.
+tenant: the column with the tenant of the message. key: the column with its key; if not given, the key is model:recordId, so that ordered handlers get the changes of each record in order.
+include: columns whose values go into the payload, as "values"; no others do.
+ignore: columns that do not count: an update of nothing else is silent.
+soft_delete: a column that is set (true, if it is a boolean) in rows that count as deleted: the update that sets it is a delete, the one that clears it a creation with "restored": true.
+actor: an object of fields of the payload and settings of the session, such as {"userId": "app.user_id"}; what is not set is left out.
+context: an object of fields of the payload and columns, such as {"ownerId": "owner_id"}, or an array of columns.
+condition: an SQL expression over OLD and NEW, the WHEN of the triggers. For an INSERT all of OLD is NULL, for a DELETE all of NEW. It runs with the rights of the role that writes.
+operations: some of insert, update and delete. A soft delete counts as delete, its opposite as insert.
+truncate: announce, refuse or ignore; if not given, announce where deletes are.
+The payload has model, kind (created, updated, deleted, truncated), recordId (an object where there are several columns), previousRecordId if that has changed, tenantId, changedFields of an update, and what is asked for. An update that changes nothing is silent.
+Returns created, changed or unchanged.
+Errors: insufficient_privilege for others than the owner; wrong_object_type for what is no table; undefined_column, undefined_object without a primary key and record_id; invalid_parameter_value for options; feature_not_supported for generated columns that are not stored; object_not_in_prerequisite_state for a partition of a watched table; and what CREATE TRIGGER raises about the condition.';
+
+CREATE FUNCTION outbox.unwatch(relation regclass) RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_unwatch';
+COMMENT ON FUNCTION outbox.unwatch IS
+'End outbox.watch() of a table; what it has staged stays. For the table''s owner. Returns whether it was watched. Raises insufficient_privilege for others, object_not_in_prerequisite_state for a partition of a watched table';
+
+-----------------------------------------------------------------------------
 -- Handlers
 -----------------------------------------------------------------------------
 
@@ -1256,10 +1299,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 				OR f.pronamespace = 'outbox_internal'::regnamespace AND f.proname = ANY (p.views)),
 		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
 	FROM (VALUES
-		('producer', '{stage,try_stage,stage_many}'::text[], '{}'::text[]),
+		('producer', '{stage,try_stage,stage_many,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
 		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health}',
-			'{deliveries,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers}'),
+			'{deliveries,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,watched}'),
 		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
@@ -2472,6 +2515,21 @@ BEGIN
 	FROM outbox.consumer c JOIN outbox.handler h ON h.id = c.handler_id JOIN pg_roles r ON r.oid = c.role_oid
 	WHERE h.dropped_at IS NULL AND c.home = outbox_internal.home() AND r.rolname <> c.role
 	UNION ALL
+	SELECT 'watched table whose owner may not announce', 'error', 1, NULL, NULL,
+		format('Changes of %s fail. SELECT outbox.grant_producer(%L), or outbox.unwatch().', w.relation, w.owner)
+	FROM outbox.watched w
+	WHERE w.fires <> 'disabled' AND NOT has_function_privilege(w.owner, 'outbox.announce()', 'EXECUTE')
+	UNION ALL
+	-- Of a column that is found by its number only.
+	SELECT 'watched table with a column that was renamed', 'info', 1, NULL, NULL,
+		format('A dump would have its old name %L. Call outbox.watch() for %s with the new one.', c.name, w.relation)
+	FROM (
+		SELECT DISTINCT t.tgrelid::regclass AS relation, convert_from(substr(t.tgargs, 1, length(t.tgargs) - 1), getdatabaseencoding())::jsonb AS options
+		FROM pg_trigger t WHERE t.tgfoid = 'outbox.announce()'::regprocedure AND t.tgparentid = 0 AND t.tgnargs = 1) w
+	CROSS JOIN LATERAL jsonb_each_text(w.options -> 'columns') c (name, number)
+	WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = w.relation AND a.attname = c.name AND NOT a.attisdropped)
+		AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = w.relation AND a.attnum = c.number::int AND NOT a.attisdropped)
+	UNION ALL
 	SELECT 'database is a copy', 'warning', 1, NULL, NULL, overlay(w.why PLACING upper(left(w.why, 1)) FROM 1 FOR 1) || '.'
 	FROM outbox_internal.why_copy() w (why) WHERE w.why IS NOT NULL
 	ORDER BY 2, 1;
@@ -2766,6 +2824,45 @@ WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0
 	$sql$, options);
 END $do$;
 COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause, circuit breaker, and the requests a second to which one is slowed down because its receiver answers 429 or 503. No secrets: only whether there is one, and the names of the headers';
+
+-- The catalog's own triggers say what is watched; of a table's it is one that speaks for all.
+CREATE VIEW outbox.watched AS
+SELECT w.relation, w.options OPERATOR(pg_catalog.->>) 'model' AS model, w.options OPERATOR(pg_catalog.->>) 'prefix' AS prefix,
+	ARRAY(SELECT pg_catalog.jsonb_array_elements_text(w.options OPERATOR(pg_catalog.->) 'operations')) AS operations,
+	COALESCE(w.options OPERATOR(pg_catalog.->>) 'truncate',
+		CASE WHEN (w.options OPERATOR(pg_catalog.->) 'operations') OPERATOR(pg_catalog.?) 'delete' THEN 'announce' ELSE 'ignore' END) AS truncate,
+	ARRAY(SELECT pg_catalog.jsonb_array_elements_text(w.options OPERATOR(pg_catalog.->) 'record_id')) AS record_id,
+	w.options OPERATOR(pg_catalog.->>) 'tenant' AS tenant, w.options OPERATOR(pg_catalog.->>) 'key' AS key,
+	ARRAY(SELECT pg_catalog.jsonb_array_elements_text(w.options OPERATOR(pg_catalog.->) 'include')) AS include,
+	ARRAY(SELECT pg_catalog.jsonb_array_elements_text(w.options OPERATOR(pg_catalog.->) 'ignore')) AS ignore,
+	w.options OPERATOR(pg_catalog.->>) 'soft_delete' AS soft_delete, w.options OPERATOR(pg_catalog.->) 'actor' AS actor,
+	w.options OPERATOR(pg_catalog.->) 'context' AS context, w.options OPERATOR(pg_catalog.->>) 'condition' AS condition,
+	w.owner, w.fires
+FROM (
+	SELECT DISTINCT ON (t.tgrelid) t.tgrelid::regclass AS relation, pg_catalog.pg_get_userbyid(c.relowner) AS owner,
+		CASE t.tgenabled WHEN 'O' THEN 'origin' WHEN 'A' THEN 'always' WHEN 'R' THEN 'replica' ELSE 'disabled' END AS fires,
+		pg_catalog.convert_from(pg_catalog.substr(t.tgargs, 1, pg_catalog.length(t.tgargs) OPERATOR(pg_catalog.-) 1), pg_catalog.getdatabaseencoding())::jsonb AS options
+	FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.tgrelid
+	WHERE t.tgfoid OPERATOR(pg_catalog.=) 'outbox.announce()'::regprocedure AND t.tgparentid OPERATOR(pg_catalog.=) 0 AND t.tgnargs OPERATOR(pg_catalog.=) 1
+	ORDER BY t.tgrelid, t.tgname) AS w;
+COMMENT ON VIEW outbox.watched IS
+'Tables whose changes are announced, with the options of outbox.watch() as they were given or taken, their owner, and for which sessions the triggers fire';
+COMMENT ON COLUMN outbox.watched.relation IS 'The table; of a partitioned one the top';
+COMMENT ON COLUMN outbox.watched.model IS 'What payloads call it';
+COMMENT ON COLUMN outbox.watched.prefix IS 'Of the topics: prefix.created, prefix.updated, prefix.deleted, prefix.truncated';
+COMMENT ON COLUMN outbox.watched.operations IS 'What is announced: insert, update, delete';
+COMMENT ON COLUMN outbox.watched.truncate IS 'What becomes of a TRUNCATE: announce, refuse, ignore';
+COMMENT ON COLUMN outbox.watched.record_id IS 'Columns that tell the rows apart';
+COMMENT ON COLUMN outbox.watched.tenant IS 'The column with the tenant of the message; NULL: none';
+COMMENT ON COLUMN outbox.watched.key IS 'The column with its key; NULL: the record is';
+COMMENT ON COLUMN outbox.watched.include IS 'Columns whose values go into the payload';
+COMMENT ON COLUMN outbox.watched.ignore IS 'Columns whose changes do not count';
+COMMENT ON COLUMN outbox.watched.soft_delete IS 'The column that is set in rows that count as deleted; NULL: none';
+COMMENT ON COLUMN outbox.watched.actor IS 'Fields of the payload and the settings they are taken from; NULL: none';
+COMMENT ON COLUMN outbox.watched.context IS 'Fields of the payload and the columns they are taken from; NULL: none';
+COMMENT ON COLUMN outbox.watched.condition IS 'Which changes count, as it was given; NULL: all';
+COMMENT ON COLUMN outbox.watched.owner IS 'The table''s owner, with whose right messages are staged';
+COMMENT ON COLUMN outbox.watched.fires IS 'For which session_replication_role: origin, always, replica, disabled; see ALTER TABLE ... ENABLE TRIGGER';
 
 CREATE FUNCTION outbox_internal.dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz,
 	OUT shortage text, OUT shortage_since timestamptz)

@@ -38,6 +38,7 @@
 #include "stage/message_id.h"
 #include "stage/new_message.h"
 #include "stage/routes.h"
+#include "stage/stage.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_stage);
 PG_FUNCTION_INFO_V1(outbox_sql_try_stage);
@@ -72,7 +73,7 @@ static const char *const status_names[] = {"created", "exists", "dedupe_conflict
 /* What one call works with. */
 typedef struct Staging
 {
-	OutboxStageArguments arguments;
+	OutboxStageArguments *arguments;
 	OutboxRoutes *routes;
 	OutboxWriter writer;
 	OutboxFault fault;			/* when a status says that something is wrong */
@@ -104,6 +105,8 @@ text_arg(FunctionCallInfo fcinfo, int n)
 static void
 read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments)
 {
+	/* Other versions have other arguments. */
+	outbox_check_sql_version();
 	memset(arguments, 0, sizeof(OutboxStageArguments));
 	arguments->topic = text_arg(fcinfo, ARG_TOPIC);
 	arguments->tenant = text_arg(fcinfo, ARG_TENANT);
@@ -136,14 +139,12 @@ copy_routes(const OutboxRoutes *routes)
 
 /* Check what the call's messages share and route their topic. */
 static bool
-begin_staging(Staging *staging, FunctionCallInfo fcinfo)
+begin_staging(Staging *staging, OutboxStageArguments *arguments)
 {
-	OutboxStageArguments *arguments = &staging->arguments;
 	char	   *topic;
 	int			len;
 
-	outbox_check_sql_version();
-	read_arguments(fcinfo, arguments);
+	staging->arguments = arguments;
 	if (!outbox_check_arguments(arguments, GetCurrentTimestamp(), &staging->fault))
 		return false;
 
@@ -163,7 +164,7 @@ begin_writing(Staging *staging, int n)
 {
 	outbox_writer_begin(&staging->writer);
 	outbox_message_ids_seed();
-	return outbox_message_ids_reserve(staging->arguments.staged_at, n);
+	return outbox_message_ids_reserve(staging->arguments->staged_at, n);
 }
 
 static void
@@ -298,19 +299,16 @@ write_message(Staging *staging, OutboxNewMessage *message, uint64 timestamp)
 	return STAGE_CREATED;
 }
 
-/* All of stage() and try_stage() but how the outcome is told. */
+/* Stage one message; what is wrong with it is told in the fault. */
 static StageStatus
-stage_one(Staging *staging, FunctionCallInfo fcinfo, OutboxNewMessage *message)
+stage_one(Staging *staging, OutboxStageArguments *arguments, OutboxNewMessage *message)
 {
 	StageStatus status;
 	uint64		timestamp;
 
-	if (!begin_staging(staging, fcinfo))
+	message->arguments = arguments;
+	if (!begin_staging(staging, arguments))
 		return STAGE_INVALID;
-	message->arguments = &staging->arguments;
-	message->payload = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
-	message->key = text_arg(fcinfo, ARG_KEY);
-	message->dedupe_key = text_arg(fcinfo, ARG_DEDUPE_KEY);
 	if (!outbox_check_new_message(message, &staging->fault))
 		return STAGE_INVALID;
 
@@ -318,6 +316,25 @@ stage_one(Staging *staging, FunctionCallInfo fcinfo, OutboxNewMessage *message)
 	status = write_message(staging, message, timestamp);
 	outbox_writer_end(&staging->writer);
 	return status;
+}
+
+/* The message of stage() and try_stage(). */
+static void
+read_message(FunctionCallInfo fcinfo, OutboxNewMessage *message)
+{
+	message->payload = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
+	message->key = text_arg(fcinfo, ARG_KEY);
+	message->dedupe_key = text_arg(fcinfo, ARG_DEDUPE_KEY);
+}
+
+void
+outbox_stage(OutboxStageArguments *arguments, OutboxNewMessage *message)
+{
+	Staging		staging;
+	StageStatus status = stage_one(&staging, arguments, message);
+
+	if (status != STAGE_CREATED && status != STAGE_EXISTS)
+		outbox_raise_fault(&staging.fault);
 }
 
 static Datum
@@ -333,14 +350,13 @@ return_id(FunctionCallInfo fcinfo, const pg_uuid_t *id)
 Datum
 outbox_sql_stage(PG_FUNCTION_ARGS)
 {
-	Staging		staging;
+	OutboxStageArguments arguments;
 	OutboxNewMessage message;
-	StageStatus status;
 
 	require_writable("outbox.stage()");
-	status = stage_one(&staging, fcinfo, &message);
-	if (status != STAGE_CREATED && status != STAGE_EXISTS)
-		outbox_raise_fault(&staging.fault);
+	read_arguments(fcinfo, &arguments);
+	read_message(fcinfo, &message);
+	outbox_stage(&arguments, &message);
 	return return_id(fcinfo, &message.id);
 }
 
@@ -349,6 +365,7 @@ Datum
 outbox_sql_try_stage(PG_FUNCTION_ARGS)
 {
 	Staging		staging;
+	OutboxStageArguments arguments;
 	OutboxNewMessage message;
 	StageStatus status;
 	TupleDesc	desc;
@@ -359,7 +376,9 @@ outbox_sql_try_stage(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 
 	require_writable("outbox.try_stage()");
-	status = stage_one(&staging, fcinfo, &message);
+	read_arguments(fcinfo, &arguments);
+	read_message(fcinfo, &message);
+	status = stage_one(&staging, &arguments, &message);
 
 	/* The id of a conflict is that of the message that has the dedupe_key. */
 	values[0] = UUIDPGetDatum(&message.id);
@@ -437,7 +456,7 @@ read_messages(FunctionCallInfo fcinfo, Staging *staging, int *n)
 	for (int i = 0; i < *n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		messages[i].arguments = &staging->arguments;
+		messages[i].arguments = staging->arguments;
 		messages[i].payload = nulls[i] ? NULL : DatumGetJsonbP(payloads[i]);
 		if (!outbox_check_new_message(&messages[i], &staging->fault))
 		{
@@ -453,10 +472,12 @@ static OutboxNewMessage *
 stage_all(FunctionCallInfo fcinfo, int *n)
 {
 	Staging		staging;
+	OutboxStageArguments arguments;
 	OutboxNewMessage *messages;
 	uint64		timestamp;
 
-	if (!begin_staging(&staging, fcinfo))
+	read_arguments(fcinfo, &arguments);
+	if (!begin_staging(&staging, &arguments))
 		outbox_raise_fault(&staging.fault);
 	messages = read_messages(fcinfo, &staging, n);
 	if (*n == 0)

@@ -9,7 +9,7 @@ SELECT * FROM no_plan();
 -- Of a relation it is who may read it; nobody but the owner may write.
 CREATE TEMP TABLE privilege (kind text, objects text, who text);
 INSERT INTO privilege VALUES
-('function', 'stage try_stage stage_many', 'PW'),
+('function', 'stage try_stage stage_many watch unwatch announce', 'PW'),
 ('function', 'claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),
 ('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify next_runs', 'OW'),
@@ -30,6 +30,7 @@ INSERT INTO privilege VALUES
 ('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
 ('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all', 'W'),
 ('view', 'deliveries dead_letters attempts blocked_keys handlers', 'OW'),
+('view', 'watched', 'POW'),
 ('view', 'backlog handler_stats dispatchers', 'OMW'),
 ('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox', 'W'),
 ('sequence', 'handler_id on_settle_queue_id', 'W'),
