@@ -104,7 +104,8 @@ CREATE TABLE outbox.delivery (
 	code text,
 	error text,
 	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
-) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+-- Half of each page stays free for the second versions that leases and retries write there.
+) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.delivery IS 'Outstanding deliveries: one message for one handler, its state and when it is due; what is settled is in outbox.receipt';
 CREATE INDEX delivery_outstanding ON outbox.delivery (handler_id, due_at, message_id);
