@@ -10,8 +10,8 @@
  * word is taken, together with what the headers announced.
  *
  * Two things it cannot give the same verdict of as the other transport, since
- * only libcurl has seen what counts.  It unfolds header lines before it hands
- * them over, in some releases: then what the parser would refuse of a line that
+ * only libcurl has seen what counts.  Since 8.18 it unfolds header lines before
+ * it hands them over: then what the parser would refuse of a line that
  * continues the status line has become a part of that, and a folded value can
  * have other blanks.  And when it cannot write the rest of a large body over
  * TLS, it gives the connection up, together with what TLS has not decoded yet:

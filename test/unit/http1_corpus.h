@@ -30,7 +30,7 @@ typedef struct Case
 	bool		reusable;
 	size_t		rest;			/* bytes that do not belong to it */
 	const char *retry_after;
-	bool		varies;			/* releases of libcurl unfold it before we see it */
+	bool		unfolds;		/* another case, once its folded lines are unfolded */
 } Case;
 
 #define DONE(name, text, status, body, reusable) {name, TEXT(text), HTTP1_DONE, status, body, reusable, 0, ""}

@@ -48,7 +48,8 @@ check(const char *origin, size_t answer)
 	Call		call;
 	char		url[128];
 
-	if (c->varies && !is_fast())
+	/* Since 8.18 libcurl unfolds header lines before anybody else sees them. */
+	if (c->unfolds && !is_fast() && curl_version_info(CURLVERSION_NOW)->version_num >= 0x081200)
 		return;
 	snprintf(url, sizeof(url), "%s/raw/%s", origin, answer_names[answer]);
 	set_up_url(&call, url);
