@@ -77,11 +77,15 @@ CREATE TABLE outbox.message (
 	headers jsonb,
 	payload jsonb NOT NULL,
 	-- of one that is scheduled: nobody may get it sooner, however late it is routed
-	deliver_at timestamptz
+	deliver_at timestamptz,
+	replace_key text,
+	-- when the first was staged of those of its replace_key that have replaced each other
+	replace_since timestamptz
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
 CREATE UNIQUE INDEX message_dedupe ON outbox.message ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL;
+CREATE INDEX message_replace ON outbox.message ((COALESCE(tenant, '')), replace_key, id) WHERE replace_key IS NOT NULL;
 
 -- What is outstanding: one message for one handler that is still to be
 -- delivered.  state: 0 pending, 1 retrying, 2 leased.  A leased row's due_at is
@@ -487,7 +491,8 @@ COMMENT ON FUNCTION outbox_internal.seed_ids IS 'Internal: have the ids of messa
 
 CREATE FUNCTION outbox.stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
-	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL) RETURNS uuid
+	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
+	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL) RETURNS uuid
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage';
 COMMENT ON FUNCTION outbox.stage IS
 'Stage a message in the running transaction: it is delivered to every handler that takes its topic if, and only if, the transaction commits.
@@ -499,12 +504,15 @@ tenant, correlation_id: whose it is and what it belongs to. Each of key, dedupe_
 headers: a JSON object of strings, sent as HTTP headers; up to 64.
 deliver_at, or delay: not before that time, or that much later; up to 100 years ahead. A time in the past means now. Days and months of a delay are counted in the session''s TimeZone, as in now() + delay: a day over a change of the clocks has 23 or 25 hours.
 min_version: consumers that claim with a lower version leave the message alone.
+replace_key: the message takes the place of the one before with the same replace_key in the tenant: deliveries of that one which have not been tried are cancelled with code replaced, in this transaction. Who stages another one waits until it has ended. With a delay, only the last of many in a row is delivered. Up to 255 bytes; not together with a dedupe_key.
+max_delay: however many replace each other, the last is due no later than so long after the first.
 Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
 Errors: null_value_not_allowed, invalid_parameter_value, reserved_name, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
 
 CREATE FUNCTION outbox.try_stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
+	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL,
 	OUT id uuid, OUT status text, OUT detail text) RETURNS record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_try_stage';
 COMMENT ON FUNCTION outbox.try_stage IS
@@ -519,7 +527,7 @@ CREATE FUNCTION outbox.stage_many(topic text, payloads jsonb[], keys text[] DEFA
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage_many';
 COMMENT ON FUNCTION outbox.stage_many IS
 'Stage many messages of one topic at once.
-payloads: one message each, none NULL. keys, dedupe_keys: NULL, or as many elements as payloads, NULL where a message has none. The other arguments hold for all of them, as in outbox.stage().
+payloads: one message each, none NULL. keys, dedupe_keys: NULL, or as many elements as payloads, NULL where a message has none. The other arguments hold for all of them, as in outbox.stage(); there is no replace_key.
 Returns the message ids in the order of payloads; where a dedupe_key repeats, in the array or in the table, that of the first message.
 Errors: as outbox.stage(), and array_subscript_error for arrays of more than one dimension or of different length. All are staged or none.';
 

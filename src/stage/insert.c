@@ -31,6 +31,9 @@ outbox_insert_message(OutboxWriter *writer, const OutboxNewMessage *message)
 	outbox_row_set_pointer(row, Anum_message_payload, message->payload);
 	if (arguments->due_at > arguments->staged_at)
 		outbox_row_set(row, Anum_message_deliver_at, TimestampTzGetDatum(arguments->due_at));
+	outbox_row_set_pointer(row, Anum_message_replace_key, message->replace_key);
+	if (message->replace_key)
+		outbox_row_set(row, Anum_message_replace_since, TimestampTzGetDatum(message->replace_since));
 	outbox_writer_insert(writer, OUTBOX_TABLE_MESSAGE);
 }
 

@@ -85,6 +85,26 @@ check_times(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault
 	return true;
 }
 
+static bool
+check_max_delay(const OutboxStageArguments *arguments, OutboxFault *fault)
+{
+	TimestampTz latest;
+
+	if (arguments->max_delay == NULL)
+		return true;
+	if (!is_bounded(arguments->max_delay))
+		return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW, too_far_hint,
+							"max_delay is infinite or too long");
+	latest = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+													 TimestampTzGetDatum(arguments->staged_at),
+													 PointerGetDatum(arguments->max_delay)));
+	if (latest < arguments->staged_at)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Leave max_delay out if a message may be put off without end.",
+							"max_delay must not be negative");
+	return true;
+}
+
 bool
 outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault)
 {
@@ -95,7 +115,8 @@ outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxF
 	if (!outbox_check_topic(VARDATA_ANY(arguments->topic), VARSIZE_ANY_EXHDR(arguments->topic), fault) ||
 		!check_name("tenant", arguments->tenant, fault) ||
 		!check_name("correlation_id", arguments->correlation_id, fault) ||
-		!check_times(arguments, now, fault))
+		!check_times(arguments, now, fault) ||
+		!check_max_delay(arguments, fault))
 		return false;
 	if (arguments->headers && !outbox_check_headers(arguments->headers, OUTBOX_HEADERS_OF_MESSAGE, fault))
 		return false;
@@ -114,8 +135,17 @@ outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault)
 							"Leave payload out for an empty object; the JSON value null is allowed: 'null'::jsonb.",
 							"payload must not be NULL");
 	if (!check_name("key", message->key, fault) ||
-		!check_name("dedupe_key", message->dedupe_key, fault))
+		!check_name("dedupe_key", message->dedupe_key, fault) ||
+		!check_name("replace_key", message->replace_key, fault))
 		return false;
+	if (message->dedupe_key && message->replace_key)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"dedupe_key keeps the first message, replace_key the last; pass one of them.",
+							"dedupe_key and replace_key cannot be given together");
+	if (message->arguments->max_delay && message->replace_key == NULL)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"It bounds for how long messages of one replace_key can put each other off.",
+							"max_delay needs a replace_key");
 	if (outbox_payload_exceeds(message->payload, outbox_max_payload_size))
 		return outbox_fault(fault, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
 							"Stage a reference to the data instead, or raise outbox.max_payload_size.",

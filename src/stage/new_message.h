@@ -38,6 +38,7 @@ typedef struct OutboxStageArguments
 	Interval   *delay;
 	bool		has_min_version;
 	int32		min_version;
+	Interval   *max_delay;
 
 	/* set by outbox_check_arguments() */
 	TimestampTz staged_at;		/* the clock at the call */
@@ -51,7 +52,9 @@ typedef struct OutboxNewMessage
 	Jsonb	   *payload;
 	text	   *key;
 	text	   *dedupe_key;
-	pg_uuid_t	id;				/* set when it is staged */
+	text	   *replace_key;
+	TimestampTz replace_since;	/* of one with a replace_key: set when it is staged, as is the next */
+	pg_uuid_t	id;
 } OutboxNewMessage;
 
 /* Check what the messages of a call share, and work out when they are due. */

@@ -37,6 +37,7 @@
 #include "stage/insert.h"
 #include "stage/message_id.h"
 #include "stage/new_message.h"
+#include "stage/replace.h"
 #include "stage/routes.h"
 #include "stage/stage.h"
 
@@ -56,7 +57,9 @@ enum
 	ARG_HEADERS,
 	ARG_DELIVER_AT,
 	ARG_DELAY,
-	ARG_MIN_VERSION
+	ARG_MIN_VERSION,
+	ARG_REPLACE_KEY,			/* not of stage_many, nor is the next */
+	ARG_MAX_DELAY
 };
 
 /* What became of a message. */
@@ -81,11 +84,11 @@ typedef struct Staging
 
 /* A duplicate of an uncommitted message waits here until that one has committed or rolled back. */
 static OutboxPlan insert_unless_repeated = {
-	.sql = "INSERT INTO outbox.message (id, staged_at, min_version, topic, key, dedupe_key, tenant, correlation_id, headers, payload) "
-	"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) "
+	.sql = "INSERT INTO outbox.message (id, staged_at, min_version, topic, key, dedupe_key, tenant, correlation_id, headers, payload, deliver_at) "
+	"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) "
 	"ON CONFLICT ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING",
-	.nargs = 10,
-	.argtypes = {UUIDOID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID}
+	.nargs = 11,
+	.argtypes = {UUIDOID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID}
 };
 
 static OutboxPlan find_first = {
@@ -99,7 +102,13 @@ static OutboxPlan find_first = {
 static text *
 text_arg(FunctionCallInfo fcinfo, int n)
 {
-	return PG_ARGISNULL(n) ? NULL : PG_GETARG_TEXT_PP(n);
+	return n >= PG_NARGS() || PG_ARGISNULL(n) ? NULL : PG_GETARG_TEXT_PP(n);
+}
+
+static Interval *
+interval_arg(FunctionCallInfo fcinfo, int n)
+{
+	return n >= PG_NARGS() || PG_ARGISNULL(n) ? NULL : PG_GETARG_INTERVAL_P(n);
 }
 
 static void
@@ -115,10 +124,11 @@ read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments)
 	arguments->has_deliver_at = !PG_ARGISNULL(ARG_DELIVER_AT);
 	if (arguments->has_deliver_at)
 		arguments->deliver_at = PG_GETARG_TIMESTAMPTZ(ARG_DELIVER_AT);
-	arguments->delay = PG_ARGISNULL(ARG_DELAY) ? NULL : PG_GETARG_INTERVAL_P(ARG_DELAY);
+	arguments->delay = interval_arg(fcinfo, ARG_DELAY);
 	arguments->has_min_version = !PG_ARGISNULL(ARG_MIN_VERSION);
 	if (arguments->has_min_version)
 		arguments->min_version = PG_GETARG_INT32(ARG_MIN_VERSION);
+	arguments->max_delay = interval_arg(fcinfo, ARG_MAX_DELAY);
 }
 
 /* PostgreSQL's own errors for a transaction that may not write. */
@@ -178,8 +188,8 @@ static bool
 insert_if_first(const OutboxNewMessage *message)
 {
 	const OutboxStageArguments *arguments = message->arguments;
-	Datum		values[10];
-	char		nulls[10];
+	Datum		values[11];
+	char		nulls[11];
 
 	set_value(values, nulls, 0, &message->id);
 	values[1] = TimestampTzGetDatum(arguments->staged_at);
@@ -193,6 +203,8 @@ insert_if_first(const OutboxNewMessage *message)
 	set_value(values, nulls, 7, arguments->correlation_id);
 	set_value(values, nulls, 8, arguments->headers);
 	set_value(values, nulls, 9, message->payload);
+	values[10] = TimestampTzGetDatum(arguments->due_at);
+	nulls[10] = arguments->due_at > arguments->staged_at ? ' ' : 'n';
 	return outbox_execute_unseen(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
 }
 
@@ -303,6 +315,7 @@ write_message(Staging *staging, OutboxNewMessage *message, uint64 timestamp)
 static StageStatus
 stage_one(Staging *staging, OutboxStageArguments *arguments, OutboxNewMessage *message)
 {
+	OutboxReplaced replaced;
 	StageStatus status;
 	uint64		timestamp;
 
@@ -312,9 +325,14 @@ stage_one(Staging *staging, OutboxStageArguments *arguments, OutboxNewMessage *m
 	if (!outbox_check_new_message(message, &staging->fault))
 		return STAGE_INVALID;
 
+	/* Before an id is drawn: those of one key are to be in the order of their transactions. */
+	if (message->replace_key)
+		outbox_replace_find(message, arguments, &replaced);
 	timestamp = begin_writing(staging, 1);
 	status = write_message(staging, message, timestamp);
 	outbox_writer_end(&staging->writer);
+	if (message->replace_key)
+		outbox_replace(&replaced);
 	return status;
 }
 
@@ -325,6 +343,7 @@ read_message(FunctionCallInfo fcinfo, OutboxNewMessage *message)
 	message->payload = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
 	message->key = text_arg(fcinfo, ARG_KEY);
 	message->dedupe_key = text_arg(fcinfo, ARG_DEDUPE_KEY);
+	message->replace_key = text_arg(fcinfo, ARG_REPLACE_KEY);
 }
 
 void

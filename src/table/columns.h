@@ -29,7 +29,9 @@ enum
 	Anum_message_headers,
 	Anum_message_payload,
 	Anum_message_deliver_at,
-	Natts_message = Anum_message_deliver_at
+	Anum_message_replace_key,
+	Anum_message_replace_since,
+	Natts_message = Anum_message_replace_since
 };
 
 /* outbox.delivery: what is outstanding */

@@ -3,13 +3,13 @@
 BEGIN;
 SELECT * FROM no_plan();
 
-SELECT function_returns('outbox', 'stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer'], 'uuid');
-SELECT function_returns('outbox', 'try_stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer'], 'record');
+SELECT function_returns('outbox', 'stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval'], 'uuid');
+SELECT function_returns('outbox', 'try_stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval'], 'record');
 SELECT function_returns('outbox', 'stage_many', ARRAY['text', 'jsonb[]', 'text[]', 'text[]', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer'], 'setof uuid');
 SELECT is(proargnames, names, proname || ' names its arguments')
 FROM (VALUES
-	('outbox.stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version}'::text[]),
-	('outbox.try_stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,id,status,detail}'),
+	('outbox.stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay}'::text[]),
+	('outbox.try_stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay,id,status,detail}'),
 	('outbox.stage_many', '{topic,payloads,keys,dedupe_keys,tenant,correlation_id,headers,deliver_at,delay,min_version}'),
 	('outbox.drop_handler', '{name}'), ('outbox.pause_handler', '{name,reason}'), ('outbox.resume_handler', '{name}')) v (f, names)
 	JOIN pg_proc p ON p.oid = v.f::regproc;
