@@ -559,6 +559,7 @@ judge_request(Outgoing *request, TimestampTz now)
 	answer.failure = failure_code(exchange->failure);
 	answer.retry_after = exchange->retry_after[0] ? exchange->retry_after : NULL;
 	answer.outcome = exchange->outcome[0] ? exchange->outcome : NULL;
+	answer.outage = request->lane->breaker.state != OUTBOX_BREAKER_CLOSED;
 
 	if (is_batch_answer(request, &answer))
 		judge_batch(request);

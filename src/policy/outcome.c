@@ -26,6 +26,7 @@ typedef struct Meaning
 	bool		handler_failed; /* if it is retried: the handler's fault, not the message's */
 	bool		refused;		/* the receiver has too much to do just now */
 	bool		stop;			/* the receiver wants no more of this handler's messages */
+	bool		outage;			/* the handler is known to be down */
 	int64		after;			/* ms the receiver named for this delivery, -1: none */
 	int64		at_least;		/* ms the receiver asks everybody to wait, -1: none */
 } Meaning;
@@ -225,6 +226,15 @@ exhausted_state(const OutboxRule *rule)
 	return rule->on_exhaustion == OUTBOX_CANCELLED ? OUTBOX_CANCELLED : OUTBOX_DEAD;
 }
 
+/* How often the code came in a row, this time included. */
+static int
+count_streak(const Meaning *meaning, const char *last_code, int last_streak)
+{
+	if (last_code != NULL && continues(meaning, last_code) && last_streak > 0)
+		return Min(last_streak, OUTBOX_STREAK_MAX - 1) + 1;
+	return 1;
+}
+
 /* How long to wait, given that there is to be another attempt. */
 static int64
 retry_delay(const OutboxRetryPolicy *policy, const OutboxRule *rule, const Meaning *meaning,
@@ -240,6 +250,21 @@ retry_delay(const OutboxRetryPolicy *policy, const OutboxRule *rule, const Meani
 	if (meaning->at_least >= 0)
 		delay = Max(delay, Min(meaning->at_least, policy->retry_after_max));
 	return delay;
+}
+
+/*
+ * The attempt was a probe of a handler that is down, or came too late to be
+ * anything else: it is as if it had not been made, whatever its rule limits.
+ */
+static void
+spare(const OutboxRetryPolicy *policy, const OutboxRule *rule, const Meaning *meaning,
+	  int spent, double random, OutboxVerdict *verdict)
+{
+	verdict->state = OUTBOX_RETRYING;
+	verdict->handler_failed = true;
+	verdict->spares_budget = true;
+	verdict->streak--;
+	verdict->delay = retry_delay(policy, rule, meaning, Max(spent - 1, 1), random);
 }
 
 static void
@@ -259,15 +284,15 @@ decide(const OutboxRetryPolicy *policy, Meaning *meaning, int spent,
 	}
 
 	strlcpy(verdict->code, meaning->code, sizeof(verdict->code));
-	verdict->streak = 1;
-	if (last_code != NULL && continues(meaning, last_code) && last_streak > 0)
-		verdict->streak = Min(last_streak, OUTBOX_STREAK_MAX - 1) + 1;
+	verdict->streak = count_streak(meaning, last_code, last_streak);
 	verdict->pause_handler = meaning->stop;
 
 	if (meaning->action == OUTBOX_ACTION_FAIL)
 		verdict->state = OUTBOX_DEAD;
 	else if (meaning->action == OUTBOX_ACTION_CANCEL)
 		verdict->state = OUTBOX_CANCELLED;
+	else if (meaning->outage && meaning->handler_failed)
+		spare(policy, &rule, meaning, spent, random, verdict);
 	else
 	{
 		bool		is_spent = meaning->refused ? patience_is_spent(policy, &rule, verdict->streak) :
@@ -302,6 +327,7 @@ outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer, int sp
 
 	memset(verdict, 0, sizeof(*verdict));
 	mean_answer(answer, now_us, &meaning);
+	meaning.outage = answer->outage;
 	verdict->lane_wait = lane_wait(policy, answer, &meaning);
 	verdict->refused = meaning.refused;
 	decide(policy, &meaning, spent, last_code, last_streak, random, verdict);

@@ -37,7 +37,7 @@ typedef struct OutboxRetryPolicy
 	int			nbackoff;		/* explicit schedule; 0: base doubling to max */
 	const int64 *backoff;
 	int64		retry_after_max;
-	const struct OutboxRules *rules;	/* NULL: only the built-in ones */
+	const struct OutboxRules *rules;	/* NULL: none */
 } OutboxRetryPolicy;
 
 /* What came back, in the terms of the outcome table. */
@@ -47,6 +47,7 @@ typedef struct OutboxAnswer
 	const char *failure;		/* NULL, or "timeout", "connect", "dns", "tls", "body", "blocked", "other" */
 	const char *retry_after;	/* header value, or NULL */
 	const char *outcome;		/* outbox-outcome header value, or NULL */
+	bool		outage;			/* it came while the handler as a whole was known to be down */
 } OutboxAnswer;
 
 /* What to do with a delivery: what a receiver may ask for and a rule may order. */
@@ -91,6 +92,9 @@ typedef struct OutboxVerdict
  * What the receiver says in outbox-outcome wins over the status, and a rule
  * of the handler wins over both.  A status of 429 or 503 without such words
  * is a refusal for load.
+ *
+ * In an outage a failure of the handler itself says nothing of the message:
+ * it is retried, spends nothing of any budget, and its streak stands still.
  */
 extern void outbox_judge(const OutboxRetryPolicy *policy, const OutboxAnswer *answer,
 						 int spent, const char *last_code, int last_streak,

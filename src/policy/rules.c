@@ -13,18 +13,6 @@
 
 static const OutboxRule silent_rule = OUTBOX_RULE_SILENT;
 
-/*
- * What holds when the handler says nothing.  A request that times out holds
- * a place in its lane for the whole timeout, so a message that does nothing
- * else is given up earlier than others.
- */
-static const OutboxRule timeout_rule = {
-	.match = "timeout",
-	.streak = 5,
-	.max_attempts = OUTBOX_RULE_UNSET,
-	.backoff_max = OUTBOX_RULE_UNSET
-};
-
 /* The class of a status code ("4xx" for "404"), "" for any other code. */
 static void
 class_of(const char *code, char *class)
@@ -74,14 +62,11 @@ outbox_rules_match(const OutboxRules *rules, const char *code, bool success,
 	strlcpy(effective->match, code, sizeof(effective->match));
 
 	class_of(code, class);
-	if (rules != NULL)
-	{
-		fill_in_matching(effective, rules, code);
-		if (class[0] != '\0')
-			fill_in_matching(effective, rules, class);
-		if (!success)
-			fill_in_matching(effective, rules, "*");
-	}
-	if (strcmp(code, timeout_rule.match) == 0)
-		fill_in(effective, &timeout_rule);
+	if (rules == NULL)
+		return;
+	fill_in_matching(effective, rules, code);
+	if (class[0] != '\0')
+		fill_in_matching(effective, rules, class);
+	if (!success)
+		fill_in_matching(effective, rules, "*");
 }

@@ -51,9 +51,9 @@ typedef struct OutboxRules
 
 /*
  * Everything the rules say of a code, each field from the most specific rule
- * that mentions it: the code itself, then its class ("4xx"), then "*", then
- * the built-in rules (five timeouts in a row are enough).  An outcome that is
- * a success is taken only by rules that name it or its class, never by "*".
+ * that mentions it: the code itself, then its class ("4xx"), then "*".  An
+ * outcome that is a success is taken only by rules that name it or its class,
+ * never by "*".
  */
 extern void outbox_rules_match(const OutboxRules *rules, const char *code, bool success,
 							   OutboxRule *effective);

@@ -135,6 +135,19 @@ $receiver->on('/broken', { status => 200 });
 $node->wait_for("SELECT concat_ws(' ', breaker, breaker_reason, failing_since) FROM outbox.handlers WHERE name = 'broken'", 'closed', 'one success closes it');
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'broken' AND state = 'pending'", 0, 'and everything pending is delivered');
 
+# While it is open nothing dies, however few attempts there are: its probes spend none.
+$receiver->on('/down', { status => 500 });
+handler('down', concurrency => 1, breaker_threshold => 2, breaker_wait => '20 ms', breaker_wait_max => '20 ms', max_attempts => 3, backoff => $fast,
+	rules => '{"500": {"streak": 3}}');
+$node->sql("SELECT outbox.stage('down.x') FROM generate_series(1, 3)");
+ok($receiver->wait_for_requests(30, '/down'), 'thirty attempts of three messages that have three each');
+is($node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'down' AND state IN ('pending', 'retrying') AND attempts_of_budget < 3"), 3, 'have not killed one of them');
+$receiver->on('/down', { status => 422 });
+$node->wait_for("SELECT string_agg(state || ' ' || code, ', ') FROM outbox.deliveries WHERE handler = 'down'", 'dead 422, dead 422, dead 422', 'once the handler answers, the budgets run on');
+my %last;
+is(scalar(grep { my $r = $_; my $id = $r->{headers}{'webhook-id'}; my $n = $r->{headers}{'outbox-attempt'}; my $bad = $n <= ($last{$id} // 0); $last{$id} = $n; $bad } $receiver->requests('/down')),
+	0, 'and attempts are numbered on');
+
 # One message that always fails does not open it, nor do the receiver's own verdicts.
 $receiver->on('/healthy', { per_message => [ { status => 200 } ] });
 $receiver->on('/healthy', says(500, 'fail; code=bad'));

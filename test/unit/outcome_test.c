@@ -387,14 +387,13 @@ test_rules(void)
 	is_int(judged(500, NULL, "ok", 30, NULL, 0).state, OUTBOX_DELIVERED, "nor what the receiver calls one");
 	is_int(judged(410, NULL, NULL, 1, NULL, 0).state, OUTBOX_RETRYING, "410 overruled");
 	ok(!verdict.pause_handler, "does not pause");
-	is_int(judged(0, "timeout", NULL, 4, "timeout", 3).state, OUTBOX_RETRYING, "four timeouts in a row");
-	is_int(judged(0, "timeout", NULL, 5, "timeout", 4).state, OUTBOX_DEAD, "five are enough");
-	is_int(judge_with(&default_policy, 0, "timeout", NULL, NULL, 5, "timeout", 4).state, OUTBOX_DEAD,
-		   "also without rules");
+	is_int(judge_with(&default_policy, 0, "timeout", NULL, NULL, 7, "timeout", 6).state, OUTBOX_RETRYING,
+		   "timeouts are retried as long as other failures");
 
 	strcpy(rules->rules[4].match, "timeout");
+	is_int(judged(0, "timeout", NULL, 2, "timeout", 1).state, OUTBOX_DEAD, "unless a rule says otherwise");
 	rules->rules[4].streak = OUTBOX_RULE_UNLIMITED;
-	is_int(judged(0, "timeout", NULL, 9, "timeout", 8).state, OUTBOX_RETRYING, "unless the limit is lifted");
+	is_int(judged(0, "timeout", NULL, 9, "timeout", 8).state, OUTBOX_RETRYING, "or lifts the limit");
 
 	outbox_rules_match(rules, "4xx1", false, &effective);
 	is_int(effective.max_attempts, 20, "a class takes only three-digit statuses");
@@ -453,6 +452,48 @@ test_refusals(void)
 	ok(!verdict.refused && verdict.state == OUTBOX_DEAD, "nor are words of the receiver's own");
 }
 
+/* What a handler that is down answers spends nothing. */
+static void
+test_outage(void)
+{
+	static const OutboxRule limits[] = {
+		{.match = "500", .streak = 2, .max_attempts = 3, .backoff_max = OUTBOX_RULE_UNSET},
+		{.match = "502", .action = OUTBOX_ACTION_CANCEL, .streak = OUTBOX_RULE_UNSET, .max_attempts = OUTBOX_RULE_UNSET}
+	};
+	OutboxRetryPolicy policy = default_policy;
+	OutboxAnswer answer = {.status = 500, .outage = true};
+	OutboxVerdict verdict;
+	OutboxRules *rules = make_rules(lengthof(limits), limits);
+
+#define judge_outage(spent, code, streak) \
+	outbox_judge(&policy, &answer, spent, code, streak, NOW_US, 0.5, &verdict)
+
+	judge_outage(8, "500", 7);
+	ok(verdict.state == OUTBOX_RETRYING && verdict.spares_budget, "the last attempt is not the last in an outage");
+	ok(verdict.handler_failed, "which goes on");
+	is_int(verdict.streak, 7, "the streak stands still");
+	is_int(verdict.delay, 128000, "and so does the backoff");
+	judge_outage(1, NULL, 0);
+	is_int(verdict.streak, 0, "none has begun");
+	is_int(verdict.delay, 2000, "the first wait is the first");
+	policy.rules = rules;
+	judge_outage(8, "500", 7);
+	is_int(verdict.state, OUTBOX_RETRYING, "no limit of a rule counts either");
+	answer.status = 502;
+	judge_outage(1, NULL, 0);
+	is_int(verdict.state, OUTBOX_CANCELLED, "but its action does");
+	answer.status = 503;
+	judge_outage(1, "503", 79);
+	ok(verdict.state == OUTBOX_RETRYING && verdict.refused, "nor is there an end of patience");
+	answer.status = 422;
+	judge_outage(8, "422", 0);
+	ok(verdict.state == OUTBOX_DEAD && !verdict.spares_budget, "an answer that blames the message is one");
+	answer.status = 200;
+	judge_outage(8, "500", 7);
+	is_int(verdict.state, OUTBOX_DELIVERED, "as is a success");
+	free(rules);
+}
+
 static void
 test_untried(void)
 {
@@ -474,6 +515,7 @@ main(void)
 	test_rules();
 	test_said();
 	test_refusals();
+	test_outage();
 	test_untried();
 	return tap_done();
 }
