@@ -20,6 +20,7 @@
 #include "guc.h"
 #include "shared/doorbell.h"
 #include "shared/shmem.h"
+#include "shared/unrouted.h"
 #include "worker/guard.h"
 #include "worker/restored.h"
 #include "worker/worker.h"
@@ -43,11 +44,13 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 			outbox_consume_at_commit();
 			outbox_doorbell_at_commit();
+			outbox_unrouted_at_commit();
 			outbox_guard_at_end();
 			break;
 		case XACT_EVENT_ABORT:
 			outbox_consume_at_abort();
 			outbox_doorbell_at_abort();
+			outbox_unrouted_at_abort();
 			outbox_guard_at_end();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
@@ -57,6 +60,8 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_PREPARE:
 			outbox_consume_at_prepare();
 			outbox_doorbell_at_prepare();
+			/* What it staged is likely to commit. */
+			outbox_unrouted_at_commit();
 			outbox_guard_at_end();
 			break;
 		default:

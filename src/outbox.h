@@ -24,6 +24,9 @@
 
 #define OUTBOX_SCHEMA "outbox"
 
+/* Bytes of a topic at most. */
+#define OUTBOX_TOPIC_MAX 255
+
 /*
  * Delivery states as stored in outbox.delivery and outbox.receipt.
  * Everything below OUTBOX_DELIVERED is outstanding and in the first, the

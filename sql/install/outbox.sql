@@ -172,10 +172,10 @@ BEGIN
 	('concurrency', 'int', '10', '1', '1000', NULL, NULL, '{push}', NULL, NULL, 'requests at once'),
 	('rate_limit', 'float8', NULL, '0.001', '1000000', NULL, NULL, '{push}', NULL, NULL, 'requests per second'),
 	('rate_burst', 'int', '1', '1', '1000000', NULL, NULL, '{push}', NULL, NULL, 'how many of them at once after a rest'),
-	('max_attempts', 'int', '8', '1', '1000', NULL, NULL, '{}', NULL, NULL, 'then the delivery is dead'),
+	('max_attempts', 'int', '20', '1', '1000', NULL, NULL, '{}', NULL, NULL, 'then the delivery is dead'),
 	('backoff', 'interval[]', NULL, NULL, NULL, NULL, 'check_backoff', '{}', NULL, NULL, 'a list of waits, of which the last repeats, instead of the two that follow'),
 	('backoff_base', 'interval', '2 s', '1 ms', '30 days', NULL, NULL, '{}', NULL, NULL, 'the first wait, doubling'),
-	('backoff_max', 'interval', '15 min', '1 ms', '30 days', NULL, NULL, '{}', NULL, NULL, 'to this one'),
+	('backoff_max', 'interval', '4 h', '1 ms', '30 days', NULL, NULL, '{}', NULL, NULL, 'to this one'),
 	('jitter', 'float8', '0.2', '0', '1', NULL, NULL, '{}', NULL, NULL, 'the random share of a wait'),
 	('retry_after_max', 'interval', '1 h', '0', '30 days', NULL, NULL, '{push}', NULL, NULL, 'the most that a receiver may ask for'),
 	('rules', 'jsonb', NULL, NULL, NULL, NULL, 'check_rules', '{}', NULL, NULL, 'what outcomes lead to, by their code'),
@@ -253,9 +253,17 @@ CREATE TABLE outbox.handler_status (
 	breaker_reason text,
 	breaker_until timestamptz,
 	failing_since timestamptz,
-	throttled_to double precision
+	throttled_to double precision,
+	-- until when the receiver asked to be left alone, and since when it has failed as the breaker sees it
+	held_until timestamptz,
+	down_since timestamptz,
+	-- of the last five minutes
+	recent_attempts int NOT NULL DEFAULT 0,
+	recent_failures int NOT NULL DEFAULT 0,
+	-- how often an operator gave it a fresh start: the dispatcher forgets what it knew
+	renewals int NOT NULL DEFAULT 0
 );
-COMMENT ON TABLE outbox.handler_status IS 'Pauses and circuit breakers of handlers, and to how many requests a second they have been slowed down';
+COMMENT ON TABLE outbox.handler_status IS 'Pauses and circuit breakers of handlers, how many of their attempts fail, until when they are held, and to how many requests a second they have been slowed down';
 
 CREATE TABLE outbox.handler_secret (
 	handler_id int NOT NULL,
@@ -358,7 +366,8 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 -----------------------------------------------------------------------------
 
 -- Ring the doorbell for one delivery when this transaction commits.
--- kind: 0 it is due or will be, 1 it changed (unsent copies are forgotten).
+-- kind: 0 it is due or will be, 1 it changed (unsent copies are forgotten), 2 it
+-- is due and is to go out at once, whatever its handler waits for.
 CREATE FUNCTION outbox_internal.ring(handler_id int, kind int, due_at timestamptz, id uuid) RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring';
 COMMENT ON FUNCTION outbox_internal.ring IS 'Internal: tell the dispatcher about one delivery at commit';
@@ -402,7 +411,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_status_cha
 COMMENT ON FUNCTION outbox_internal.status_changed IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
 
 -- Not for updates of the breaker: those are the dispatcher's own.
-CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OF paused_at OR DELETE OR TRUNCATE ON outbox.handler_status
+CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OF paused_at, renewals OR DELETE OR TRUNCATE ON outbox.handler_status
 FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
 ALTER TABLE outbox.handler_status ENABLE ALWAYS TRIGGER status_changed;
 CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler_secret
@@ -1030,6 +1039,10 @@ BEGIN
 	IF given ?| '{url,authorization}' THEN
 		PERFORM outbox_internal.warn_of_clear_text(h);
 	END IF;
+	-- It may be another receiver, or the same one with what it wanted.
+	IF (names || reset) && '{url,unix_socket,tls_ca_file,tls_certificate_file,tls_key_file,http_version,authorization,secret,headers,format,timeout,connect_timeout}' THEN
+		PERFORM outbox_internal.renew_handler(h.id);
+	END IF;
 	-- Claims have passed what waits behind dead letters.  (The dispatcher sees for itself.)
 	IF blocked AND h.on_dead <> 'block' AND h.url IS NULL THEN
 		PERFORM outbox_internal.ring_rescan();
@@ -1120,15 +1133,25 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.pause_handler IS 'Internal: body of outbox.pause_handler()';
 
+-- What the dispatcher has learned of a receiver holds no longer.
+CREATE FUNCTION outbox_internal.renew_handler(renewed int) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	UPDATE outbox.handler_status s SET
+		renewals = s.renewals + 1, breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL, down_since = NULL,
+		throttled_to = NULL, held_until = NULL, recent_attempts = 0, recent_failures = 0
+	WHERE s.handler_id = renewed;
+END $$;
+COMMENT ON FUNCTION outbox_internal.renew_handler IS 'Internal: close a handler''s breaker, end a wait that its receiver asked for, and forget how it did';
+
 CREATE FUNCTION outbox_internal.resume_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'name');
 BEGIN
-	UPDATE outbox.handler_status s SET
-		paused_at = NULL, paused_by = NULL, paused_reason = NULL,
-		breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL, throttled_to = NULL
+	UPDATE outbox.handler_status s SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
 	WHERE s.handler_id = h.id;
+	PERFORM outbox_internal.renew_handler(h.id);
 END $$;
 COMMENT ON FUNCTION outbox_internal.resume_handler IS 'Internal: body of outbox.resume_handler()';
 
@@ -1166,7 +1189,7 @@ COMMENT ON FUNCTION outbox.alter_handler IS
 'Change a handler: options as in outbox.create_handler(), NULL keeps what is there.
 new_name: rename it. topics: for messages staged from then on. url: another URL, but not one where there was none; the handler''s authorization goes there too, so whoever is not its creator has to give or reset that as well. secret, authorization: replace what is there.
 reset: names of options to put back to their defaults. Whether a handler is ordered, and whether it pushes, is decided when it is created.
-Requests that are out finish with the options they had. Errors: undefined_object if there is no such handler, otherwise as outbox.create_handler().';
+Requests that are out finish with the options they had. A change of where or how requests go (url, unix_socket, tls_..., http_version, authorization, secret, headers, format, timeouts) closes the handler''s circuit breaker and ends a wait that its receiver asked for, as outbox.resume_handler() does. Errors: undefined_object if there is no such handler, otherwise as outbox.create_handler().';
 
 CREATE FUNCTION outbox.drop_handler(name text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
@@ -1183,7 +1206,7 @@ Errors: undefined_object if there is no such handler.';
 CREATE FUNCTION outbox.resume_handler(name text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.resume_handler IS
-'End a handler''s pause, whoever began it, and close its circuit breaker.
+'End whatever keeps a handler''s messages waiting: a pause, whoever began it, its circuit breaker, a wait that its receiver asked for (Retry-After), the rate that it was slowed down to. What is due is sent at once; messages that wait for their own next attempt go on waiting, see outbox.retry_now().
 Errors: undefined_object if there is no such handler.';
 
 -----------------------------------------------------------------------------
@@ -1305,13 +1328,14 @@ CREATE FUNCTION outbox_internal.part(part text, OUT routines text, OUT views tex
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	SELECT (SELECT string_agg(f.oid::regprocedure::text, ', ') FROM pg_proc f
 			WHERE f.pronamespace = 'outbox'::regnamespace AND f.proname = ANY (p.routines)
-				OR f.pronamespace = 'outbox_internal'::regnamespace AND f.proname = ANY (p.views)),
+				OR f.pronamespace = 'outbox_internal'::regnamespace
+					AND (f.proname = ANY (p.views) OR f.proname IN ('sender', 'aside') AND 'waiting' = ANY (p.views))),
 		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
 		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health}',
-			'{deliveries,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,watched}'),
+			'{deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched}'),
 		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
@@ -2094,7 +2118,8 @@ END $$;
 COMMENT ON FUNCTION outbox_internal.bring_forward IS 'Internal: make due what was staged while the clock was ahead; the last of them, NULL if there was none';
 
 CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
 	only_handler int;
 	handlers int[];
@@ -2111,23 +2136,28 @@ BEGIN
 	FROM (
 		SELECT d.handler_id, d.due_at, d.ctid AS place
 		FROM outbox.delivery d
-		WHERE d.message_id = retry_now.id AND d.state = 1 AND d.due_at > clock_timestamp()
+		WHERE d.message_id = retry_now.id AND d.state IN (0, 1)
 			AND (only_handler IS NULL OR d.handler_id = only_handler)
 		ORDER BY d.message_id, d.handler_id
 		FOR UPDATE) AS c;
 	PERFORM outbox_internal.ring(c.handler_id, 1, c.due_at, retry_now.id) FROM unnest(handlers, due) AS c (handler_id, due_at);
+	-- Due before whatever else is, so that it comes first.
 	WITH hurried AS (
-		UPDATE outbox.delivery d SET due_at = clock_timestamp() WHERE d.ctid = ANY (places)
+		UPDATE outbox.delivery d
+		SET due_at = least(clock_timestamp(), (
+			SELECT q.due_at FROM outbox.delivery q WHERE q.handler_id = d.handler_id
+			ORDER BY q.due_at, q.message_id LIMIT 1) - interval '1 microsecond')
+		WHERE d.ctid = ANY (places)
 		RETURNING d.handler_id, d.due_at, d.message_id
 	)
 	SELECT count(*) INTO n
-	FROM (SELECT outbox_internal.ring(h.handler_id, 0, h.due_at, h.message_id) FROM hurried h OFFSET 0) AS rung;
+	FROM (SELECT outbox_internal.ring(h.handler_id, 2, h.due_at, h.message_id) FROM hurried h OFFSET 0) AS rung;
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.retry_now IS
-'Make the retrying deliveries of a message due now instead of at the end of their backoff. The attempt counts as any other.
+'Send the outstanding deliveries of a message at once: not at the end of their backoff, nor at their deliver_at, and before what else waits for the same handler. If that waits because its receiver asked for it (Retry-After) or because its circuit breaker is open, it does not wait any longer: the delivery is the breaker''s next probe. A pause, a limit of the rate and the order of a key hold. The attempt counts as any other.
 id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
-Returns the number of deliveries hurried, 0 if none was waiting for its next attempt.
+Returns the number of deliveries hurried, 0 if all are settled or leased. For a pull handler the next claim gets it.
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
 
 -- What looks again at rows that it has locked needs a new snapshot for that.
@@ -2555,12 +2585,15 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 DECLARE
 	critical text[] := '{}';
 	warn text[] := '{}';
+	failures text[] := '{}';
+	info text[];
 	pushing boolean;
 	problem text;
 	shortage text;
 	shortage_since timestamptz;
 	on_settle_age interval;
 	waiting record;
+	failing record;
 BEGIN
 	IF warn_after IS NULL OR critical_after IS NULL OR warn_after > critical_after THEN
 		RAISE EXCEPTION 'warn_after must not be longer than critical_after'
@@ -2579,9 +2612,24 @@ BEGIN
 	FROM outbox.backlog b;
 	SELECT count(*) INTO newly_dead FROM outbox.receipt r
 	WHERE r.state = 4 AND r.state + 0 IN (4, 5) AND r.settled_at > clock_timestamp() - interval '1 hour';
-	SELECT count(*) INTO failing_handlers
-	FROM outbox.handler_status s JOIN outbox.handler h ON h.id = s.handler_id
-	WHERE h.dropped_at IS NULL AND s.breaker <> 'closed';
+	-- Numbers are as the dispatcher last wrote them.
+	failing_handlers := 0;
+	FOR failing IN
+		SELECT h.name, s.breaker, s.recent_attempts AS attempts, s.recent_failures AS failures,
+			CASE WHEN s.failing_since < clock_timestamp() - warn_after THEN extract(epoch FROM clock_timestamp() - s.failing_since) END AS seconds
+		FROM outbox.handler_status s JOIN outbox.handler h ON h.id = s.handler_id
+		WHERE h.dropped_at IS NULL AND (s.breaker <> 'closed'
+			OR s.failing_since < clock_timestamp() - warn_after AND EXISTS (SELECT FROM outbox.delivery d WHERE d.handler_id = h.id)
+			OR s.recent_attempts >= 10 AND s.recent_failures * 2 >= s.recent_attempts AND dispatcher = 'running')
+		ORDER BY s.failing_since, h.name
+	LOOP
+		failing_handlers := failing_handlers + 1;
+		CONTINUE WHEN failing_handlers > 10;
+		failures := failures || format('handler "%s" %s%s%s', failing.name,
+			CASE WHEN failing.seconds IS NOT NULL THEN format('has failed for %s s', floor(failing.seconds)) ELSE 'fails' END,
+			format(': %s of %s attempts within five minutes', failing.failures, failing.attempts),
+			CASE WHEN failing.breaker <> 'closed' THEN ', circuit breaker open' END);
+	END LOOP;
 	pushing := EXISTS (SELECT FROM outbox.handler h WHERE h.url IS NOT NULL AND h.dropped_at IS NULL);
 
 	IF outbox_internal.is_copy() THEN
@@ -2611,18 +2659,31 @@ BEGIN
 	FOR waiting IN SELECT b.handler, b.due FROM outbox.backlog b WHERE b.paused AND b.due > 0 ORDER BY b.handler LIMIT 10 LOOP
 		warn := warn || format('handler "%s" is paused with %s due deliveries', waiting.handler, waiting.due);
 	END LOOP;
-	IF failing_handlers > 0 THEN
-		warn := warn || format('handlers whose circuit breaker is not closed: %s', failing_handlers);
+	warn := warn || failures;
+	IF failing_handlers > 10 THEN
+		warn := warn || format('handlers that fail: %s', failing_handlers);
 	END IF;
 
-	reasons := critical || warn;
+	-- Kept ones are no fault by themselves, but what a mistyped topic or pattern looks like.
+	warn := warn || ARRAY(
+		SELECT format('messages refused because no handler takes topic "%s": %s', n.topic, n.refused)
+		FROM outbox_internal.unrouted() n WHERE n.refused > 0 AND n.last_at > clock_timestamp() - interval '1 hour'
+		ORDER BY n.last_at DESC LIMIT 3);
+	info := ARRAY(
+		SELECT format('messages of topic "%s", which no handler takes: %s', n.topic, n.messages)
+		FROM outbox_internal.unrouted() n WHERE n.messages > 0 AND n.last_at > clock_timestamp() - interval '1 hour'
+		ORDER BY n.last_at DESC LIMIT 3);
+
+	reasons := critical || warn || info;
 	status := CASE WHEN cardinality(critical) > 0 THEN 'critical' WHEN cardinality(warn) > 0 THEN 'warn' ELSE 'ok' END;
 END $$;
 COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler''s circuit breaker is not closed, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
+Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
+failing_handlers: a push handler fails if none of its attempts has succeeded for longer than warn_after and something of it is outstanding, if at least half of its attempts within five minutes failed and these were at least ten, or if its circuit breaker is not closed; the columns failing_since, recent_attempts and recent_failures of outbox.handlers show what that goes by. Up to ten are named.
+Reasons also name up to three topics of outbox.unrouted that were met within the last hour; messages that were staged all the same change no status.
 Reads outstanding and dead deliveries only, however many are settled.';
 
 -----------------------------------------------------------------------------
@@ -2815,6 +2876,154 @@ GROUP BY d.handler_id, h.name;
 COMMENT ON VIEW outbox.handler_stats IS
 'How each handler did with the messages staged within the last hour: deliveries by state, attempts spent, time from staging to settlement (p50, p99). Reads that hour''s rows by the primary key, nothing older';
 
+CREATE FUNCTION outbox_internal.dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz,
+	OUT shortage text, OUT shortage_since timestamptz)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_dispatchers';
+COMMENT ON FUNCTION outbox_internal.dispatchers IS 'Internal: what outbox.dispatchers shows';
+
+CREATE VIEW outbox.dispatchers AS SELECT * FROM outbox_internal.dispatchers();
+COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when; and, while requests cannot leave this machine, what it is short of, what lifts that, and since when';
+
+CREATE FUNCTION outbox_internal.unrouted(OUT topic text, OUT messages bigint, OUT refused bigint, OUT first_at timestamptz, OUT last_at timestamptz)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 32 AS 'MODULE_PATHNAME', 'outbox_sql_unrouted';
+COMMENT ON FUNCTION outbox_internal.unrouted IS 'Internal: what outbox.unrouted shows';
+
+CREATE VIEW outbox.unrouted AS SELECT * FROM outbox_internal.unrouted();
+COMMENT ON VIEW outbox.unrouted IS
+'Topics that no handler took when messages of them were staged, whatever outbox.unrouted was: how many messages were staged all the same, how many were refused (outbox.unrouted = error), the first and the last time. Counted in shared memory since the server started, so only where outbox is preloaded: a message when its transaction commits, a refused one at once. The 32 topics that were met last';
+
+CREATE FUNCTION outbox_internal.aside(OUT message_id uuid, OUT handler_id int, OUT until timestamptz) RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'outbox_sql_aside';
+COMMENT ON FUNCTION outbox_internal.aside IS 'Internal: up to 16 deliveries of this database whose outcomes are in but could not be written, and when that is tried again';
+
+CREATE FUNCTION outbox_internal.sender(OUT state text, OUT problem text, OUT why_copy text) RETURNS record
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+	SELECT CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE coalesce(d.state, 'stopped') END,
+		coalesce(d.last_error, d.shortage), outbox_internal.why_copy()
+	FROM (SELECT) one LEFT JOIN outbox_internal.dispatchers() d ON d.database = current_database()
+$$;
+COMMENT ON FUNCTION outbox_internal.sender IS 'Internal: state of this database''s dispatcher and what it cannot do, as outbox.dispatchers shows them; why the database counts as a copy, NULL if it does not';
+
+-- What keeps all of a handler's messages waiting: the outermost reason, since
+-- to lift another one is of no use before that.
+CREATE VIEW outbox_internal.holds AS
+SELECT h.id AS handler_id, w.waiting_for,
+	CASE w.waiting_for WHEN 'breaker' THEN s.breaker_until WHEN 'retry_after' THEN s.held_until END AS waiting_until,
+	CASE w.waiting_for
+		WHEN 'copy' THEN 'outbox.adopt(), if this database is to send'
+		WHEN 'disabled' THEN 'outbox.enabled = on, and a reload'
+		WHEN 'dispatcher' THEN CASE g.state
+			WHEN 'standby' THEN 'promotion of this server'
+			WHEN 'not preloaded' THEN 'shared_preload_libraries = ''outbox'', and a restart'
+			WHEN 'version mismatch' THEN 'ALTER EXTENSION outbox UPDATE'
+			WHEN 'locked out' THEN 'the end of the command that needs the database to itself'
+			ELSE 'its start, which is tried again and again; the server''s log says more' END
+		WHEN 'paused' THEN 'outbox.resume_handler()'
+		WHEN 'breaker' THEN 'a probe that succeeds, outbox.retry_now(), outbox.resume_handler(), or another url'
+		WHEN 'retry_after' THEN 'outbox.retry_now(), outbox.resume_handler(), or another url'
+		WHEN 'throttled' THEN 'answers other than 429 and 503, outbox.resume_handler(), or another url'
+		WHEN 'rate_limit' THEN 'outbox.alter_handler(), option rate_limit' END AS lifted_by,
+	CASE w.waiting_for
+		WHEN 'copy' THEN g.why_copy
+		WHEN 'dispatcher' THEN pg_catalog.concat_ws(': ', g.state, g.problem)
+		WHEN 'paused' THEN pg_catalog.concat_ws(': ', s.paused_by, s.paused_reason)
+		WHEN 'breaker' THEN s.breaker_reason
+		WHEN 'throttled' THEN pg_catalog.concat('at ', pg_catalog.round(s.throttled_to::numeric, 1), ' requests a second')
+		WHEN 'rate_limit' THEN pg_catalog.concat('at ', h.rate_limit, ' requests a second') END AS detail,
+	CASE WHEN h.url IS NOT NULL THEN g.problem END AS problem
+FROM outbox.handler h
+LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
+CROSS JOIN outbox_internal.sender() g
+CROSS JOIN LATERAL (SELECT CASE
+	WHEN g.why_copy IS NOT NULL THEN 'copy'
+	WHEN h.url IS NOT NULL AND g.state OPERATOR(pg_catalog.=) 'disabled' THEN 'disabled'
+	WHEN h.url IS NOT NULL AND g.state OPERATOR(pg_catalog.<>) 'running' THEN 'dispatcher'
+	WHEN s.paused_at IS NOT NULL THEN 'paused'
+	WHEN h.url IS NULL THEN NULL
+	WHEN s.breaker OPERATOR(pg_catalog.<>) 'closed' THEN 'breaker'
+	WHEN s.held_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN 'retry_after'
+	WHEN s.throttled_to IS NULL AND h.rate_limit IS NULL THEN NULL
+	WHEN (SELECT true FROM outbox.delivery d WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+		ORDER BY d.due_at LIMIT 1) THEN CASE WHEN s.throttled_to IS NOT NULL THEN 'throttled' ELSE 'rate_limit' END
+	END AS waiting_for) w
+WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0;
+COMMENT ON VIEW outbox_internal.holds IS 'Internal: what keeps all of a handler''s messages waiting, if anything does';
+
+CREATE VIEW outbox.waiting AS
+SELECT d.message_id, h.name AS handler, m.topic, ('{pending,retrying,leased}'::text[])[d.state OPERATOR(pg_catalog.+) 1] AS state, w.waiting_for,
+	CASE WHEN w.waiting_for IN ('scheduled', 'backoff', 'lease') THEN d.due_at WHEN w.waiting_for OPERATOR(pg_catalog.=) 'aside' THEN a.until WHEN w.waiting_for OPERATOR(pg_catalog.=) g.waiting_for THEN g.waiting_until END AS waiting_until,
+	CASE w.waiting_for
+		WHEN 'on_settle' THEN 'the end of its on_settle function, or outbox.cancel()'
+		WHEN 'lease' THEN 'its consumer, or the end of the lease'
+		WHEN 'scheduled' THEN 'outbox.retry_now()'
+		WHEN 'backoff' THEN 'outbox.retry_now()'
+		WHEN 'order' THEN 'the end of the message before it, see outbox.blocked_keys'
+		WHEN 'aside' THEN 'whatever detail says: it is tried again by itself, and not sent again'
+		WHEN 'consumer' THEN 'outbox.claim()'
+		WHEN 'turn' THEN 'itself: it is sent, or among the next'
+		ELSE g.lifted_by END AS lifted_by,
+	CASE
+		WHEN w.waiting_for OPERATOR(pg_catalog.=) 'backoff' THEN pg_catalog.concat_ws(': ', d.code, d.error)
+		WHEN w.waiting_for OPERATOR(pg_catalog.=) 'order' THEN pg_catalog.concat('message ', b.message_id)
+		WHEN w.waiting_for IN ('on_settle', 'aside', 'turn') THEN g.problem
+		WHEN w.waiting_for OPERATOR(pg_catalog.=) g.waiting_for THEN g.detail END AS detail,
+	d.due_at, d.attempts, m.key, m.tenant, m.correlation_id, d.handler_id
+FROM outbox.delivery d
+JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
+JOIN outbox_internal.holds g ON g.handler_id OPERATOR(pg_catalog.=) d.handler_id
+LEFT JOIN outbox_internal.aside() a ON a.message_id OPERATOR(pg_catalog.=) d.message_id AND a.handler_id OPERATOR(pg_catalog.=) d.handler_id
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
+-- Of an ordered handler: what has to be settled before it.
+CROSS JOIN LATERAL (SELECT CASE WHEN d.key IS NOT NULL THEN COALESCE(
+	(SELECT l.message_id FROM outbox.delivery l
+	WHERE l.handler_id OPERATOR(pg_catalog.=) d.handler_id AND l.key OPERATOR(pg_catalog.=) d.key AND l.state OPERATOR(pg_catalog.=) 2
+		AND l.message_id OPERATOR(pg_catalog.<>) d.message_id
+	ORDER BY l.message_id LIMIT 1),
+	(SELECT r.message_id FROM outbox.receipt r
+	WHERE r.handler_id OPERATOR(pg_catalog.=) d.handler_id AND r.key OPERATOR(pg_catalog.=) d.key AND r.message_id OPERATOR(pg_catalog.<) d.message_id
+		AND h.on_dead OPERATOR(pg_catalog.=) 'block'
+	ORDER BY r.message_id LIMIT 1),
+	(SELECT f.message_id FROM outbox.delivery f
+	WHERE f.handler_id OPERATOR(pg_catalog.=) d.handler_id AND f.key OPERATOR(pg_catalog.=) d.key AND f.message_id OPERATOR(pg_catalog.<) d.message_id
+	ORDER BY f.message_id LIMIT 1)) END AS message_id) b
+CROSS JOIN LATERAL (SELECT CASE
+	WHEN d.state OPERATOR(pg_catalog.=) 2 AND h.url IS NOT NULL THEN 'on_settle'
+	WHEN d.state OPERATOR(pg_catalog.=) 2 AND d.due_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN 'lease'
+	WHEN g.waiting_for IN ('copy', 'disabled', 'dispatcher', 'paused') THEN g.waiting_for
+	WHEN a.message_id IS NOT NULL THEN 'aside'
+	WHEN d.due_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN CASE WHEN d.state OPERATOR(pg_catalog.=) 0 THEN 'scheduled' ELSE 'backoff' END
+	WHEN b.message_id IS NOT NULL THEN 'order'
+	WHEN g.waiting_for IS NOT NULL THEN g.waiting_for
+	WHEN h.url IS NULL THEN 'consumer'
+	ELSE 'turn' END AS waiting_for) w;
+COMMENT ON VIEW outbox.waiting IS
+'Why each outstanding delivery is not delivered yet, in one column: waiting_for, the outermost reason where there are several; until when, where that is known; what lifts it; and what more is known (detail).
+Of the whole handler: copy (this database is one), disabled (outbox.enabled), dispatcher (there is none that sends: detail says why), paused, breaker (the circuit breaker is open: until the next probe), retry_after (the receiver asked for time), throttled (it refuses for load), rate_limit.
+Of the delivery: scheduled (deliver_at or delay), backoff (until its next attempt), order (a message of its key comes first: detail says which), lease (a consumer has it), aside (its answer is in, but could not be written), on_settle (its answer is in, and its function has not ended), consumer (nobody has claimed it), turn (nothing holds it: it is being sent, or among the next; detail says what the dispatcher cannot do, if anything).
+outbox.handlers has the same columns for each handler';
+
+COMMENT ON COLUMN outbox.waiting.message_id IS 'The message';
+COMMENT ON COLUMN outbox.waiting.handler IS 'Name of the handler it is to be delivered to';
+COMMENT ON COLUMN outbox.waiting.topic IS 'Its topic';
+COMMENT ON COLUMN outbox.waiting.state IS 'pending, retrying or leased';
+COMMENT ON COLUMN outbox.waiting.waiting_for IS 'What keeps it from being delivered, the outermost reason where there are several';
+COMMENT ON COLUMN outbox.waiting.waiting_until IS 'Until when, where that is known';
+COMMENT ON COLUMN outbox.waiting.lifted_by IS 'What lifts it';
+COMMENT ON COLUMN outbox.waiting.detail IS 'What more is known: who paused and why, the last error, the message before it';
+COMMENT ON COLUMN outbox.waiting.due_at IS 'When it is due; of a leased one, until when';
+COMMENT ON COLUMN outbox.waiting.attempts IS 'Attempts made';
+COMMENT ON COLUMN outbox.waiting.key IS 'What it is about';
+COMMENT ON COLUMN outbox.waiting.tenant IS 'Whose it is';
+COMMENT ON COLUMN outbox.waiting.correlation_id IS 'What it belongs to';
+COMMENT ON COLUMN outbox.waiting.handler_id IS 'Id of the handler';
+COMMENT ON COLUMN outbox.unrouted.topic IS 'The topic';
+COMMENT ON COLUMN outbox.unrouted.messages IS 'Messages of it that were staged although no handler took them';
+COMMENT ON COLUMN outbox.unrouted.refused IS 'Calls that were refused because no handler took it';
+COMMENT ON COLUMN outbox.unrouted.first_at IS 'When the first of these was met';
+COMMENT ON COLUMN outbox.unrouted.last_at IS 'When the last was';
+
 -- Those that say how deliveries go come first, the other options as they are declared.
 DO $do$
 DECLARE
@@ -2826,13 +3035,40 @@ BEGIN
 CREATE VIEW outbox.handlers AS
 SELECT h.id, h.name, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, h.topics, h.url, h.ordered, h.on_dead, h.on_settle,
 	s.paused_at, s.paused_by, s.paused_reason,
-	CASE WHEN h.url IS NOT NULL THEN COALESCE(s.breaker, 'closed') END AS breaker, s.breaker_reason, s.breaker_until, s.failing_since, s.throttled_to,
-	%s, h.creator, h.created_at
+	CASE WHEN h.url IS NOT NULL THEN COALESCE(s.breaker, 'closed') END AS breaker, s.breaker_reason, s.breaker_until, s.failing_since,
+	s.recent_attempts, s.recent_failures,
+	CASE WHEN s.recent_attempts OPERATOR(pg_catalog.>) 0
+		THEN pg_catalog.round(s.recent_failures::numeric OPERATOR(pg_catalog./) s.recent_attempts, 2) END AS failure_share, s.throttled_to, s.held_until, o.waiting_for, o.waiting_until, o.lifted_by,
+	g.gives_up_after, %s, h.creator, h.created_at
 FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
+LEFT JOIN outbox_internal.holds o ON o.handler_id OPERATOR(pg_catalog.=) h.id
+-- The waits between the attempts, as src/policy/outcome.c has them, each without half of its random share.
+CROSS JOIN LATERAL (SELECT h.max_attempts::float8 OPERATOR(pg_catalog.-) 1 AS waits,
+	pg_catalog.date_part('epoch', h.backoff_base) AS first, pg_catalog.date_part('epoch', h.backoff_max) AS longest) w
+CROSS JOIN LATERAL (SELECT CASE WHEN w.first OPERATOR(pg_catalog.<) w.longest
+	THEN LEAST(w.waits, pg_catalog.ceil(pg_catalog.ln(w.longest OPERATOR(pg_catalog./) w.first) OPERATOR(pg_catalog./) pg_catalog.ln(2::float8))) ELSE 0 END AS doubling) d
+CROSS JOIN LATERAL (SELECT CASE WHEN h.backoff IS NULL
+	THEN (w.first OPERATOR(pg_catalog.*) (pg_catalog.power(2::float8, d.doubling) OPERATOR(pg_catalog.-) 1))
+		OPERATOR(pg_catalog.+) (w.longest OPERATOR(pg_catalog.*) (w.waits OPERATOR(pg_catalog.-) d.doubling))
+	ELSE (SELECT COALESCE(pg_catalog.sum(pg_catalog.date_part('epoch', b.step) OPERATOR(pg_catalog.*)
+			CASE WHEN b.n OPERATOR(pg_catalog.<) pg_catalog.cardinality(h.backoff) THEN 1 ELSE w.waits OPERATOR(pg_catalog.-) b.n::float8 OPERATOR(pg_catalog.+) 1 END), 0)
+		FROM pg_catalog.unnest(h.backoff) WITH ORDINALITY AS b (step, n) WHERE b.n::float8 OPERATOR(pg_catalog.<=) w.waits) END
+	OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.-) (h.jitter OPERATOR(pg_catalog./) 2)) AS seconds) t
+CROSS JOIN LATERAL (SELECT pg_catalog.justify_hours(pg_catalog.make_interval(secs =>
+	CASE WHEN t.seconds OPERATOR(pg_catalog.<) 60 THEN t.seconds ELSE pg_catalog.round(t.seconds) END)) AS gives_up_after) g
 WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0
 	$sql$, options);
 END $do$;
-COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause, circuit breaker, and the requests a second to which one is slowed down because its receiver answers 429 or 503. No secrets: only whether there is one, and the names of the headers';
+COMMENT ON VIEW outbox.handlers IS 'Handlers that are there, push (with a URL) and pull: their options, pause, circuit breaker, the requests a second to which one is slowed down because its receiver answers 429 or 503, and how long after its first attempt a message is given up about (its waits together, if it keeps failing while others do not). No secrets: only whether there is one, and the names of the headers';
+COMMENT ON COLUMN outbox.handlers.failing_since IS 'Since when no attempt has succeeded; NULL if the last one did';
+COMMENT ON COLUMN outbox.handlers.recent_attempts IS 'Attempts within the last five minutes, as last written';
+COMMENT ON COLUMN outbox.handlers.recent_failures IS 'How many of these did not deliver';
+COMMENT ON COLUMN outbox.handlers.failure_share IS 'Their share; NULL without attempts';
+COMMENT ON COLUMN outbox.handlers.held_until IS 'Until when the receiver asked to be left alone (Retry-After); it has passed if it lies in the past';
+COMMENT ON COLUMN outbox.handlers.waiting_for IS 'What keeps all of its messages waiting, as in outbox.waiting; NULL for nothing';
+COMMENT ON COLUMN outbox.handlers.waiting_until IS 'Until when, where that is known';
+COMMENT ON COLUMN outbox.handlers.lifted_by IS 'What lifts it';
+COMMENT ON COLUMN outbox.handlers.gives_up_after IS 'How long after its first attempt a message that keeps failing is dead, about: the waits between its attempts without half of their jitter';
 
 -- The catalog's own triggers say what is watched; of a table's it is one that speaks for all.
 CREATE VIEW outbox.watched AS
@@ -2872,15 +3108,6 @@ COMMENT ON COLUMN outbox.watched.context IS 'Fields of the payload and the colum
 COMMENT ON COLUMN outbox.watched.condition IS 'Which changes count, as it was given; NULL: all';
 COMMENT ON COLUMN outbox.watched.owner IS 'The table''s owner, with whose right messages are staged';
 COMMENT ON COLUMN outbox.watched.fires IS 'For which session_replication_role: origin, always, replica, disabled; see ALTER TABLE ... ENABLE TRIGGER';
-
-CREATE FUNCTION outbox_internal.dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz,
-	OUT shortage text, OUT shortage_since timestamptz)
-RETURNS SETOF record
-LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_dispatchers';
-COMMENT ON FUNCTION outbox_internal.dispatchers IS 'Internal: what outbox.dispatchers shows';
-
-CREATE VIEW outbox.dispatchers AS SELECT * FROM outbox_internal.dispatchers();
-COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when; and, while requests cannot leave this machine, what it is short of, what lifts that, and since when';
 
 -----------------------------------------------------------------------------
 -- Grants: PUBLIC gets nothing

@@ -37,6 +37,7 @@
 #include "dispatch/hand_over.h"
 #include "dispatch/lane.h"
 #include "dispatch/life.h"
+#include "dispatch/pacing.h"
 #include "dispatch/reading.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
@@ -87,7 +88,11 @@ empty_doorbell(TimestampTz now)
 		if (notices[i].kind == OUTBOX_NOTICE_ON_SETTLED)
 			outbox_on_settle_ended(lane, notices[i].count);
 		else if (lane != NULL)
+		{
 			outbox_lane_ring(lane, &notices[i], now);
+			if (notices[i].urgent)
+				outbox_lane_hurry(lane, now);
+		}
 	}
 	if (overflow)
 	{
@@ -206,7 +211,7 @@ main_loop(void)
 			outbox_lanes_each(look_again, NULL);
 		empty_doorbell(now);
 		begin = now;
-		if (outbox_duties_maintain(now, outbox_life_sends()))
+		if (outbox_duties_maintain(now))
 			outbox_life_note(now);
 		outbox_confirm_look(now);
 		outbox_lanes_fire_timers(now);

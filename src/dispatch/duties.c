@@ -288,7 +288,7 @@ rescan(TimestampTz now)
 }
 
 bool
-outbox_duties_maintain(TimestampTz now, bool sends)
+outbox_duties_maintain(TimestampTz now)
 {
 	bool		reloaded = false;
 
@@ -298,7 +298,8 @@ outbox_duties_maintain(TimestampTz now, bool sends)
 		reloaded = reload(now);
 	if (may_recount() && may_try(RECOUNT, now) && outbox_on_settle_recount_is_due(now))
 		(void) perform(RECOUNT, true, outbox_on_settle_recount, now);
-	if (sends && may_try(RESCAN, now) && outbox_rescan_is_due(now))
+	/* Also while nothing is to be sent: consumers go on. */
+	if (outbox_life_serves() && may_try(RESCAN, now) && outbox_rescan_is_due(now))
 		(void) perform(RESCAN, true, rescan, now);
 	return reloaded;
 }
@@ -484,6 +485,7 @@ outbox_duties_settle_and_read(TimestampTz now, bool sends)
 	bool		wanted[DUTIES] = {false};
 	bool		settle = settlement_is_due(now);
 
+	outbox_handler_status_look(now);
 	wanted[SETTLE] = settle && may_try(SETTLE, now);
 	wanted[STATUS] = (wanted[SETTLE] || outbox_handler_status_next() <= now) && may_try(STATUS, now);
 	wanted[READ] = (nto_read > 0 || wanted[SETTLE] || successors_missed(sends)) && may_try(READ, now);
@@ -517,7 +519,7 @@ outbox_duties_next(TimestampTz now, bool sends)
 		next = Min(next, not_before_pause(SETTINGS, now));
 	if (may_recount())
 		next = Min(next, not_before_pause(RECOUNT, outbox_on_settle_recount_next()));
-	if (sends)
+	if (outbox_life_serves())
 		next = Min(next, not_before_pause(RESCAN, outbox_rescan_next()));
 	if (successors_missed(sends))
 		next = Min(next, not_before_pause(READ, now));

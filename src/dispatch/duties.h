@@ -41,7 +41,7 @@ extern void outbox_duties_request_settings(void);
 extern bool outbox_duties_know_settings(void);
 
 /* Settings, handlers and the periodic looks, each if it is due.  True if handlers were read. */
-extern bool outbox_duties_maintain(TimestampTz now, bool sends);
+extern bool outbox_duties_maintain(TimestampTz now);
 
 /* This lane is to be read by the next outbox_duties_settle_and_read(); false: not by that one, too many are. */
 extern bool outbox_duties_want_read(OutboxLane *lane);

@@ -22,10 +22,23 @@
 /* A row or table that somebody holds is tried again after this time. */
 #define HELD_RETRY_US (100 * 1000)
 
+/*
+ * A lane whose attempts fail is looked at so often, and what is shown of it is
+ * at most so old if only the numbers have changed.
+ */
+#define WATCH_US (2 * USECS_PER_SEC)
+#define REFRESH_LOOKS 10
+
+/* Lanes that one look takes. */
+#define MAX_LOOKS 100
+
 /* Lanes with news to be written, and those whose news the running transaction has written. */
 static dlist_head dirty = DLIST_STATIC_INIT(dirty);
 static dlist_head written = DLIST_STATIC_INIT(written);
 static TimestampTz retry_at = DT_NOBEGIN;
+
+/* Lanes some of whose last attempts failed, the one to be looked at next first. */
+static dlist_head watched = DLIST_STATIC_INIT(watched);
 
 /*
  * An operator who pauses a handler holds its row until the end of a
@@ -45,10 +58,11 @@ static OutboxPlan exists_plan = {
 };
 
 static OutboxPlan update_plan = {
-	.sql = "UPDATE outbox.handler_status SET breaker = $2, breaker_reason = $3, breaker_until = $4, failing_since = $5, throttled_to = $6 "
+	.sql = "UPDATE outbox.handler_status SET breaker = $2, breaker_reason = $3, breaker_until = $4, failing_since = $5, throttled_to = $6, "
+	"held_until = $7, down_since = $8, recent_attempts = $9, recent_failures = $10 "
 	"WHERE handler_id OPERATOR(pg_catalog.=) $1",
-	.nargs = 6,
-	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, FLOAT8OID},
+	.nargs = 10,
+	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INT4OID},
 };
 
 /*
@@ -57,10 +71,11 @@ static OutboxPlan update_plan = {
  * which a breaker does not need, so inserting is not the rule.
  */
 static OutboxPlan insert_plan = {
-	.sql = "INSERT INTO outbox.handler_status (handler_id, breaker, breaker_reason, breaker_until, failing_since, throttled_to) "
-	"SELECT h.id, $2, $3, $4, $5, $6 FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL ON CONFLICT DO NOTHING",
-	.nargs = 6,
-	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, FLOAT8OID},
+	.sql = "INSERT INTO outbox.handler_status (handler_id, breaker, breaker_reason, breaker_until, failing_since, throttled_to, "
+	"held_until, down_since, recent_attempts, recent_failures) "
+	"SELECT h.id, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) $1 AND h.dropped_at IS NULL ON CONFLICT DO NOTHING",
+	.nargs = 10,
+	.argtypes = {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, FLOAT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID, INT4OID},
 };
 
 static OutboxPlan pause_plan = {
@@ -96,33 +111,104 @@ outbox_lane_pause(OutboxLane *lane, const char *by, const char *reason)
 	note(lane);
 }
 
+static void
+watch(OutboxLane *lane, TimestampTz now)
+{
+	lane->watched = true;
+	lane->watch_at = now + WATCH_US;
+	dlist_push_tail(&watched, &lane->watch_link);
+}
+
+void
+outbox_handler_status_attempted(OutboxLane *lane, bool failed, TimestampTz now)
+{
+	outbox_failing_note(&lane->failing, failed, now);
+	if (!lane->watched && (failed || lane->shown_since != lane->failing.since))
+		watch(lane, now);
+}
+
+/* Differs what is shown of the lane from what there is, for long enough? */
+static bool
+has_news(OutboxLane *lane, int attempts, int failures)
+{
+	if (lane->shown_since != lane->failing.since)
+		return true;
+	if (lane->shown_attempts == attempts && lane->shown_failures == failures)
+		return false;
+	/* Numbers alone are worth a row's update now and then only, but for the last one. */
+	return ++lane->looks >= REFRESH_LOOKS || lane->shown_attempts == 0 || failures == 0;
+}
+
+static void
+look_at(OutboxLane *lane, TimestampTz now)
+{
+	int			attempts;
+	int			failures;
+
+	outbox_failing_count(&lane->failing, now, &attempts, &failures);
+	if (has_news(lane, attempts, failures))
+		note(lane);
+	if (failures > 0)
+		watch(lane, now);
+}
+
+static TimestampTz
+next_look(void)
+{
+	return dlist_is_empty(&watched) ? DT_NOEND : dlist_head_element(OutboxLane, watch_link, &watched)->watch_at;
+}
+
+/* All wait equally long, so the first is the next. */
+void
+outbox_handler_status_look(TimestampTz now)
+{
+	for (int i = 0; i < MAX_LOOKS && next_look() <= now; i++)
+	{
+		OutboxLane *lane = dlist_container(OutboxLane, watch_link, dlist_pop_head_node(&watched));
+
+		lane->watched = false;
+		look_at(lane, now);
+	}
+}
+
 TimestampTz
 outbox_handler_status_next(void)
 {
-	return dlist_is_empty(&dirty) ? DT_NOEND : retry_at;
+	return Min(dlist_is_empty(&dirty) ? DT_NOEND : retry_at, next_look());
+}
+
+/* A steady time as a column: 0 is NULL. */
+static void
+set_time(Datum *values, char *nulls, int n, TimestampTz steady)
+{
+	values[n] = TimestampTzGetDatum(outbox_to_wall(steady));
+	nulls[n] = steady == 0 ? 'n' : ' ';
 }
 
 static void
 write_limits(OutboxLane *lane, bool exists)
 {
 	const OutboxBreaker *breaker = &lane->breaker;
-	Datum		values[6];
-	char		nulls[7] = "      ";
+	TimestampTz now = outbox_steady_time();
+	Datum		values[10];
+	char		nulls[11] = "          ";
+
+	outbox_failing_count(&lane->failing, now, &lane->shown_attempts, &lane->shown_failures);
+	lane->shown_since = lane->failing.since;
+	lane->looks = 0;
 
 	values[0] = Int32GetDatum(lane->handler_id);
 	values[1] = CStringGetTextDatum(outbox_breaker_state_name(breaker->state));
 	values[2] = CStringGetTextDatum(breaker->reason);
-	values[3] = TimestampTzGetDatum(outbox_to_wall(breaker->until));
-	values[4] = TimestampTzGetDatum(outbox_to_wall(breaker->failing_since));
+	nulls[2] = breaker->reason[0] == '\0' ? 'n' : ' ';
+	set_time(values, nulls, 3, breaker->state == OUTBOX_BREAKER_OPEN ? breaker->until : 0);
+	set_time(values, nulls, 4, lane->failing.since);
 	values[5] = Float8GetDatum(lane->throttle.rate);
-	if (breaker->reason[0] == '\0')
-		nulls[2] = 'n';
-	if (breaker->state != OUTBOX_BREAKER_OPEN)
-		nulls[3] = 'n';
-	if (breaker->failing_since == 0)
-		nulls[4] = 'n';
-	if (lane->throttle.rate <= 0)
-		nulls[5] = 'n';
+	nulls[5] = lane->throttle.rate <= 0 ? 'n' : ' ';
+	set_time(values, nulls, 6, lane->hold_until > now ? lane->hold_until : 0);
+	set_time(values, nulls, 7, breaker->failing_since);
+	values[8] = Int32GetDatum(lane->shown_attempts);
+	values[9] = Int32GetDatum(lane->shown_failures);
 
 	if (exists)
 		outbox_execute(&update_plan, values, nulls, false, 0, SPI_OK_UPDATE);
@@ -164,7 +250,7 @@ outbox_handler_status_write(TimestampTz now)
 {
 	dlist_mutable_iter iter;
 
-	if (outbox_handler_status_next() > now)
+	if (dlist_is_empty(&dirty) || retry_at > now)
 		return;
 	retry_at = now + HELD_RETRY_US;
 	if (!outbox_lock_if_free("handler_status", RowExclusiveLock) || !outbox_lock_if_free("handler", AccessShareLock))
@@ -208,4 +294,7 @@ outbox_handler_status_forget(OutboxLane *lane)
 	if (lane->status_listed)
 		dlist_delete(&lane->status_link);
 	lane->status_listed = false;
+	if (lane->watched)
+		dlist_delete(&lane->watch_link);
+	lane->watched = false;
 }

@@ -31,7 +31,7 @@
 
 /* The order of these columns is that of the enum below; options are found by their names. */
 static OutboxPlan load_plan = {
-	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, s.throttled_to, "
+	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, s.throttled_to, s.down_since, s.held_until, s.recent_failures, s.renewals, "
 	"pg_catalog.hashtextextended(pg_catalog.concat(h::pg_catalog.text, x.secrets::pg_catalog.text, x.expire::pg_catalog.text, x.credentials, "
 	" pg_catalog.current_setting('outbox.user_agent')), 0), "
 	"x.secrets, x.expire, x.credentials, " OUTBOX_RETRY_COLUMNS ", h.* "
@@ -53,6 +53,10 @@ typedef enum LoadColumn
 	COL_FAILING_SINCE,
 	COL_BREAKER_REASON,
 	COL_THROTTLED_TO,
+	COL_DOWN_SINCE,
+	COL_HELD_UNTIL,
+	COL_RECENT_FAILURES,
+	COL_RENEWALS,
 	COL_FINGERPRINT,
 	COL_SECRETS,
 	COL_SECRETS_EXPIRE,
@@ -246,6 +250,10 @@ load_row(const OutboxQueryRow *r, OutboxHandlerRow *row)
 	row->breaker_until = outbox_query_int64(r, COL_BREAKER_UNTIL);
 	row->failing_since = outbox_query_int64(r, COL_FAILING_SINCE);
 	row->throttled_to = outbox_query_double(r, COL_THROTTLED_TO);
+	row->down_since = outbox_query_int64(r, COL_DOWN_SINCE);
+	row->held_until = outbox_query_int64(r, COL_HELD_UNTIL);
+	row->recent_failures = outbox_query_int32(r, COL_RECENT_FAILURES);
+	row->renewals = outbox_query_int32(r, COL_RENEWALS);
 	strlcpy(row->breaker_reason, reason ? reason : "", sizeof(row->breaker_reason));
 }
 

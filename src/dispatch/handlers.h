@@ -57,8 +57,14 @@ typedef struct OutboxHandlerRow
 	TimestampTz failing_since;
 	char		breaker_reason[OUTBOX_BREAKER_REASON_LEN];
 
-	/* and what its rate was cut to, 0: it was not */
+	TimestampTz down_since;		/* of the failures that the breaker counts */
+
+	/* what its rate was cut to, 0: it was not; and until when its receiver wants to be left alone */
 	double		throttled_to;
+	TimestampTz held_until;
+
+	int			recent_failures;
+	int			renewals;		/* how often operators have given it a fresh start */
 } OutboxHandlerRow;
 
 /*

@@ -23,6 +23,7 @@
 #include "dispatch/delivery.h"
 #include "dispatch/handlers.h"
 #include "policy/breaker.h"
+#include "policy/failing.h"
 #include "policy/rate_limit.h"
 #include "policy/throttle.h"
 
@@ -71,13 +72,25 @@ typedef struct OutboxLane
 
 	/* reasons not to send now */
 	TimestampTz hold_until;		/* the receiver asked for time */
+	TimestampTz unsent_until;	/* nothing could leave this machine just now */
 	OutboxBreaker breaker;
 	OutboxRateLimit rate;
 	OutboxThrottle throttle;
 
-	/* what is to be written into handler_status (handler_status.c) */
+	/* how it does, and how often it was given a fresh start by an operator */
+	OutboxFailing failing;
+	int			renewals;
+
+	/* what is to be written into handler_status, and what of failing is there (handler_status.c) */
 	bool		status_listed;
 	dlist_node	status_link;
+	bool		watched;
+	dlist_node	watch_link;
+	TimestampTz watch_at;
+	int			looks;			/* since it was written */
+	TimestampTz shown_since;
+	int			shown_attempts;
+	int			shown_failures;
 	char		pause_by[16];	/* "": nobody asked for a pause */
 	char		pause_reason[OUTBOX_BREAKER_REASON_LEN];
 

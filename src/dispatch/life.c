@@ -28,6 +28,7 @@
 /* Whoever needs the database for a command waits no longer than that, whatever the grace is. */
 #define LOCKED_OUT_GRACE_US (2 * USECS_PER_SEC)
 
+static bool serving = false;
 static bool sending = false;
 static bool leaving = false;
 static TimestampTz grace_ends = DT_NOEND;
@@ -36,6 +37,12 @@ bool
 outbox_life_sends(void)
 {
 	return sending;
+}
+
+bool
+outbox_life_serves(void)
+{
+	return serving;
 }
 
 bool
@@ -121,8 +128,9 @@ outbox_life_note(TimestampTz now)
 {
 	if (!leaving && (ShutdownRequestPending || outbox_slot_is_locked_out() || outbox_reload_is_gone()))
 		start_leaving(now);
-	set_sending(outbox_enabled && !leaving && outbox_duties_know_settings() &&
-				outbox_reload_is_known() && outbox_reload_why_copy() == NULL);
+	serving = !leaving && outbox_duties_know_settings() &&
+		outbox_reload_is_known() && outbox_reload_why_copy() == NULL;
+	set_sending(serving && outbox_enabled);
 	if (!leaving)
 		show_state();
 }

@@ -23,6 +23,9 @@ extern void outbox_life_note(TimestampTz now);
 /* May requests be sent?  Until the first outbox_life_note(), no. */
 extern bool outbox_life_sends(void);
 
+/* Is this database's outbox in its hands?  Also while it is to send nothing (outbox.enabled is off). */
+extern bool outbox_life_serves(void);
+
 /* Has it been decided that the process ends?  When its grace ends; DT_NOEND: it stays. */
 extern bool outbox_life_is_leaving(void);
 extern TimestampTz outbox_life_grace_end(void);

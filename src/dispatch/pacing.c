@@ -12,7 +12,9 @@
 #include "utils/timestamp.h"
 
 #include "dispatch/delivery.h"
+#include "dispatch/handler_status.h"
 #include "dispatch/pacing.h"
+#include "dispatch/reading.h"
 #include "dispatch/schedule.h"
 
 /* A batch that is not full waits for more messages, but not for longer than its handler says. */
@@ -31,7 +33,7 @@ batch_deadline(const OutboxLane *lane)
 static TimestampTz
 time_to_send(OutboxLane *lane, TimestampTz now)
 {
-	TimestampTz when = Max(lane->hold_until, batch_deadline(lane));
+	TimestampTz when = Max(Max(lane->hold_until, lane->unsent_until), batch_deadline(lane));
 
 	when = Max(when, outbox_rate_limit_next(&lane->rate, now));
 	when = Max(when, outbox_throttle_next(&lane->throttle, now));
@@ -56,4 +58,26 @@ outbox_lane_may_send(OutboxLane *lane, TimestampTz now)
 		return false;
 	}
 	return outbox_breaker_allows(&lane->breaker, now);
+}
+
+void
+outbox_lane_renew(OutboxLane *lane)
+{
+	memset(&lane->breaker, 0, sizeof(lane->breaker));
+	memset(&lane->throttle, 0, sizeof(lane->throttle));
+	memset(&lane->failing, 0, sizeof(lane->failing));
+	lane->hold_until = 0;
+	/* Something of before may be on its way into the row. */
+	outbox_handler_status_changed(lane);
+}
+
+void
+outbox_lane_hurry(OutboxLane *lane, TimestampTz now)
+{
+	lane->hold_until = 0;
+	if (lane->breaker.state == OUTBOX_BREAKER_OPEN)
+		lane->breaker.until = Min(lane->breaker.until, now);
+	outbox_lane_forget_unsent(lane, NULL, NULL);
+	outbox_lane_reread(lane, DT_NOBEGIN);
+	outbox_handler_status_changed(lane);
 }

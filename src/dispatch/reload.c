@@ -19,6 +19,7 @@
 #include "dispatch/handlers.h"
 #include "dispatch/lane.h"
 #include "dispatch/order.h"
+#include "dispatch/pacing.h"
 #include "dispatch/reading.h"
 #include "dispatch/reload.h"
 #include "dispatch/schedule.h"
@@ -120,14 +121,19 @@ set_paused(OutboxLane *lane, bool paused)
 	if (paused && !lane->paused)
 		outbox_lane_forget_unsent(lane, NULL, NULL);
 	else if (!paused && lane->paused)
-	{
-		/* Whoever resumes a handler gives it a fresh start. */
-		memset(&lane->breaker, 0, sizeof(lane->breaker));
-		memset(&lane->throttle, 0, sizeof(lane->throttle));
-		lane->hold_until = 0;
 		outbox_lane_reread(lane, DT_NOBEGIN);
-	}
 	lane->paused = paused;
+}
+
+/* Whoever resumes a handler, or leads it elsewhere, gives it a fresh start. */
+static void
+renew(OutboxLane *lane, int renewals)
+{
+	if (lane->renewals == renewals)
+		return;
+	lane->renewals = renewals;
+	outbox_lane_renew(lane);
+	outbox_lane_ready(lane);
 }
 
 static MemoryContext
@@ -138,9 +144,11 @@ see_row(void *arg, const OutboxHandlerRow *row)
 	if (lane == NULL)
 	{
 		lane = outbox_lane_create(row->id);
+		lane->renewals = row->renewals;
 		outbox_lane_ready(lane);
 	}
 	lane->seen = true;
+	renew(lane, row->renewals);
 	/* A pause that is still to be written has been decided already. */
 	if (lane->pause_by[0] == '\0')
 		set_paused(lane, row->paused);
@@ -161,17 +169,55 @@ set_order(OutboxLane *lane, const OutboxHandler *handler)
 	outbox_lane_reread(lane, DT_NOBEGIN);
 }
 
+/* A time of the row, no later than now; 0 for NULL. */
+static TimestampTz
+past_time(TimestampTz wall)
+{
+	return wall == 0 ? 0 : Min(outbox_to_steady(wall), seen_now);
+}
+
+/* What the last dispatcher knew of the handler. */
+static void
+restore(OutboxLane *lane, const OutboxHandler *handler)
+{
+	const OutboxHandlerRow *row = &seen_row;
+
+	if (row->breaker != OUTBOX_BREAKER_CLOSED)
+		outbox_breaker_restore(&lane->breaker, &handler->breaker, row->breaker, outbox_to_steady(row->breaker_until),
+							   past_time(row->down_since), row->breaker_reason, seen_now);
+	outbox_throttle_restore(&lane->throttle, row->throttled_to, seen_now);
+	if (row->held_until != 0)
+		lane->hold_until = outbox_to_steady(row->held_until);
+	lane->failing.since = lane->shown_since = past_time(row->failing_since);
+	/* Its attempts are counted anew. */
+	if (row->recent_failures > 0)
+		outbox_handler_status_changed(lane);
+}
+
+/* No wait is longer than the handler's options allow, as they are now. */
+static void
+limit_waits(OutboxLane *lane, const OutboxHandler *handler)
+{
+	const OutboxBreakerPolicy *policy = &handler->breaker;
+
+	if (lane->hold_until <= seen_now && lane->breaker.state == OUTBOX_BREAKER_CLOSED)
+		return;
+	lane->hold_until = Min(lane->hold_until, seen_now + handler->retry.retry_after_max * 1000);
+	if (lane->breaker.state == OUTBOX_BREAKER_OPEN)
+		lane->breaker.until = Min(lane->breaker.until, seen_now + Max(policy->wait, policy->wait_max));
+	if (lane->breaker.state != OUTBOX_BREAKER_CLOSED && policy->threshold == 0)
+		memset(&lane->breaker, 0, sizeof(lane->breaker));
+	outbox_handler_status_changed(lane);
+}
+
 static void
 take_handler(void *arg, OutboxHandler *handler)
 {
 	OutboxLane *lane = outbox_lane_find(handler->id);
 
-	if (lane->handler == NULL && seen_row.breaker != OUTBOX_BREAKER_CLOSED)
-		outbox_breaker_restore(&lane->breaker, &handler->breaker, seen_row.breaker, outbox_to_steady(seen_row.breaker_until),
-							   seen_row.failing_since == 0 ? 0 : outbox_to_steady(seen_row.failing_since),
-							   seen_row.breaker_reason, seen_now);
 	if (lane->handler == NULL)
-		outbox_throttle_restore(&lane->throttle, seen_row.throttled_to, seen_now);
+		restore(lane, handler);
+	limit_waits(lane, handler);
 	if (handler->ordered)
 		set_order(lane, handler);
 	retire(lane->handler);

@@ -46,6 +46,7 @@ typedef struct Outgoing
 	OutboxLane *lane;
 	OutboxHandler *handler;
 	OutboxRequest written;
+	int			renewals;		/* of the lane, when it was sent */
 	int			n;
 	OutboxDelivery *deliveries[FLEXIBLE_ARRAY_MEMBER];
 } Outgoing;
@@ -179,6 +180,7 @@ make_request(OutboxLane *lane)
 
 	request->lane = lane;
 	request->handler = lane->handler;
+	request->renewals = lane->renewals;
 	request->written.context = requests_context;
 	while (delivery != NULL)
 	{
@@ -302,8 +304,8 @@ free_unsent(Outgoing *request)
 	TimestampTz now = outbox_steady_time();
 
 	outbox_breaker_not_sent(&lane->breaker, now);
-	lane->hold_until = Max(lane->hold_until, now + NOT_SENT_WAIT_US);
-	outbox_lane_wake_at(lane, lane->hold_until);
+	lane->unsent_until = now + NOT_SENT_WAIT_US;
+	outbox_lane_wake_at(lane, lane->unsent_until);
 	free_request(request);
 	outbox_lane_ready(lane);
 }
@@ -431,6 +433,16 @@ describe_failure(const HttpExchange *exchange)
 	return text;
 }
 
+/* The receiver wants everything of the lane to wait. */
+static void
+hold_lane(OutboxLane *lane, TimestampTz until)
+{
+	if (until <= lane->hold_until)
+		return;
+	lane->hold_until = until;
+	outbox_handler_status_changed(lane);
+}
+
 /* The verdict is in: note what else the delivery's row and its lane have to know. */
 static void
 note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz now)
@@ -448,8 +460,6 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 		delivery->response = capture_response(exchange);
 	if (verdict->state == OUTBOX_RETRYING)
 		delivery->next_due_at = outbox_to_wall(now) + verdict->delay * 1000;
-	if (verdict->lane_wait > 0)
-		lane->hold_until = Max(lane->hold_until, now + verdict->lane_wait * 1000);
 	if (verdict->pause_handler && !lane->paused)
 		outbox_lane_pause(lane, "receiver", "the receiver answered 410 Gone");
 	outbox_outcome_add(delivery);
@@ -549,6 +559,31 @@ tell_throttle(OutboxLane *lane, const HttpExchange *exchange, const OutboxVerdic
 		outbox_handler_status_changed(lane);
 }
 
+/*
+ * What the answer says of the handler, for its lane.  Not of one that an
+ * operator has given a fresh start since: it was another receiver's, or came
+ * from before whatever the operator has put right.
+ */
+static void
+tell_lane(Outgoing *request, TimestampTz now)
+{
+	OutboxLane *lane = request->lane;
+	const OutboxVerdict *verdict = &request->deliveries[0]->verdict;
+
+	if (request->renewals != lane->renewals)
+		return;
+	tell_breaker(lane, request->handler, verdict, now);
+	tell_throttle(lane, &request->exchange, verdict, now);
+	if (verdict->lane_wait > 0)
+		hold_lane(lane, now + verdict->lane_wait * 1000);
+	for (int i = 0; i < request->n; i++)
+	{
+		OutboxState state = request->deliveries[i]->verdict.state;
+
+		outbox_handler_status_attempted(lane, state == OUTBOX_RETRYING || state == OUTBOX_DEAD, now);
+	}
+}
+
 static void
 judge_request(Outgoing *request, TimestampTz now)
 {
@@ -565,8 +600,7 @@ judge_request(Outgoing *request, TimestampTz now)
 		judge_batch(request);
 	else
 		judge_answer(request, &answer, now);
-	tell_breaker(request->lane, request->handler, &request->deliveries[0]->verdict, now);
-	tell_throttle(request->lane, exchange, &request->deliveries[0]->verdict, now);
+	tell_lane(request, now);
 	for (int i = 0; i < request->n; i++)
 	{
 		request->deliveries[i]->has_on_settle = (request->handler->on_settle != NULL);

@@ -24,6 +24,7 @@
 #include "table/attempt_log.h"
 #include "table/delivery.h"
 #include "worker/clock.h"
+#include "worker/slot.h"
 
 /* Outcomes settled by one transaction. */
 #define MAX_BATCH 2000
@@ -357,6 +358,26 @@ put_list_aside(dlist_head *list, OutboxLane *lane, TimestampTz now)
 	}
 }
 
+/* Let operators see some of those that are aside. */
+static void
+show_aside(void)
+{
+	OutboxAside shown[OUTBOX_MAX_ASIDE];
+	int			n = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &aside)
+	{
+		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
+		TimestampTz until = Max(outbox_backoff_until(&delivery->trouble), outbox_backoff_until(&aside_gap));
+
+		if (n == OUTBOX_MAX_ASIDE)
+			break;
+		shown[n++] = (OutboxAside) {delivery->id, delivery->handler_id, outbox_to_wall(until)};
+	}
+	outbox_slot_aside(shown, n);
+}
+
 /* Those whose pause is over wait again, ahead of all others.  Returns how many there are. */
 static int
 take_from_aside(TimestampTz now)
@@ -381,6 +402,7 @@ take_from_aside(TimestampTz now)
 		wait_again(iter.cur);
 		n++;
 	}
+	show_aside();
 	return n;
 }
 
@@ -405,6 +427,7 @@ blame(OutboxDelivery *culprit, const char *error, TimestampTz now)
 		put_list_aside(&waiting, lane, now);
 		put_list_aside(&plain, lane, now);
 	}
+	show_aside();
 }
 
 bool

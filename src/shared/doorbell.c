@@ -101,6 +101,7 @@ widen(OutboxNotice *notice, const OutboxNotice *other)
 	if (memcmp(other->first_id.data, notice->first_id.data, UUID_LEN) < 0)
 		notice->first_id = other->first_id;
 	notice->count += other->count;
+	notice->urgent |= other->urgent;
 }
 
 /* Find the note that covers a handler's range, or make one. */
@@ -131,6 +132,21 @@ note_range(const OutboxNotice *notice)
 	entry->note = nnotes - 1;
 }
 
+static void
+note_one(const OutboxNotice *notice)
+{
+	if (outbox_my_database() == NULL)
+		return;
+
+	if (nexact < MAX_EXACT_NOTES)
+	{
+		*append_note() = *notice;
+		nexact++;
+		return;
+	}
+	note_range(notice);
+}
+
 void
 outbox_doorbell_note(int32 handler_id, OutboxNoticeKind kind,
 					 TimestampTz due_at, const pg_uuid_t *id)
@@ -138,16 +154,7 @@ outbox_doorbell_note(int32 handler_id, OutboxNoticeKind kind,
 	OutboxQueuePosition key = {due_at, *id};
 	OutboxNotice notice = {handler_id, kind, key, key, 1, *id};
 
-	if (outbox_my_database() == NULL)
-		return;
-
-	if (nexact < MAX_EXACT_NOTES)
-	{
-		*append_note() = notice;
-		nexact++;
-		return;
-	}
-	note_range(&notice);
+	note_one(&notice);
 }
 
 bool
@@ -429,18 +436,27 @@ PG_FUNCTION_INFO_V1(outbox_sql_ring_handlers);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_rescan);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_launcher);
 
+/* The kinds of outbox_internal.ring(). */
+#define RING_DUE 0
+#define RING_CHANGED 1
+#define RING_URGENT 2
+
 /* outbox_internal.ring(handler_id, kind, due_at, id) */
 Datum
 outbox_sql_ring(PG_FUNCTION_ARGS)
 {
 	int32		kind = PG_GETARG_INT32(1);
+	OutboxQueuePosition key = {PG_GETARG_TIMESTAMPTZ(2), *PG_GETARG_UUID_P(3)};
+	OutboxNotice notice = {PG_GETARG_INT32(0), OUTBOX_NOTICE_DUE, key, key, 1, key.id};
 
-	if (kind != OUTBOX_NOTICE_DUE && kind != OUTBOX_NOTICE_REREAD)
+	if (kind < RING_DUE || kind > RING_URGENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid kind of ring: %d", kind)));
-	outbox_doorbell_note(PG_GETARG_INT32(0), (OutboxNoticeKind) kind,
-						 PG_GETARG_TIMESTAMPTZ(2), PG_GETARG_UUID_P(3));
+	if (kind == RING_CHANGED)
+		notice.kind = OUTBOX_NOTICE_REREAD;
+	notice.urgent = kind == RING_URGENT;
+	note_one(&notice);
 	PG_RETURN_VOID();
 }
 

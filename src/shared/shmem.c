@@ -99,12 +99,14 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	/* One that is still about leaves nothing behind: it clears only its own entry. */
 	db->settler_pid = 0;
 	db->last_error[0] = '\0';
+	db->naside = 0;
 	memset(db->locked_out_by, 0, sizeof(db->locked_out_by));
 	db->wanted = false;
 	db->installed = false;
 	db->nnotices = 0;
 	db->overflow = false;
 	db->rescan = false;
+	memset(db->unrouted, 0, sizeof(db->unrouted));
 	SpinLockRelease(&db->mutex);
 	pg_atomic_write_u32(&db->ids_seeded, 0);
 	pg_atomic_fetch_add_u32(&db->handler_generation, 1);

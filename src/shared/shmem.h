@@ -45,6 +45,7 @@ typedef struct OutboxNotice
 	OutboxQueuePosition hi;
 	int32		count;			/* how many rows this stands for */
 	pg_uuid_t	first_id;		/* the lowest of their message ids */
+	bool		urgent;			/* an operator wants one of them to be sent at once, whatever holds its handler */
 } OutboxNotice;
 
 /* What a dispatcher is doing, for outbox.dispatchers. */
@@ -75,6 +76,31 @@ typedef struct OutboxOnSettleSlot
 
 #define OUTBOX_ON_SETTLE_WORKERS 2
 
+/* A delivery whose outcome is in, but could not be written. */
+typedef struct OutboxAside
+{
+	pg_uuid_t	message_id;
+	int32		handler_id;
+	TimestampTz until;			/* when that is tried again */
+} OutboxAside;
+
+/* So many are shown. */
+#define OUTBOX_MAX_ASIDE 16
+
+/* How many messages of a topic no handler took (unrouted.h).  All zero: none. */
+typedef struct OutboxUnroutedTopic
+{
+	uint32		hash;
+	int32		len;
+	char		topic[OUTBOX_TOPIC_MAX];	/* ASCII, as all topics are */
+	int64		messages;		/* staged all the same */
+	int64		refused;		/* outbox.unrouted was error */
+	TimestampTz first_at;
+	TimestampTz last_at;
+} OutboxUnroutedTopic;
+
+#define OUTBOX_UNROUTED_TOPICS 32
+
 typedef struct OutboxDatabase
 {
 	slock_t		mutex;
@@ -96,6 +122,8 @@ typedef struct OutboxDatabase
 	char		last_error[OUTBOX_ERROR_LEN];
 	char		shortage[OUTBOX_ERROR_LEN]; /* what this machine lacks to send; empty: nothing */
 	TimestampTz shortage_since;
+	int			naside;
+	OutboxAside aside[OUTBOX_MAX_ASIDE];
 
 	/* Who keeps the dispatcher out (lockout.h); 0: free entry.  Under mutex. */
 	pid_t		locked_out_by[OUTBOX_MAX_LOCKOUTS];
@@ -109,6 +137,9 @@ typedef struct OutboxDatabase
 
 	/* Written by the settler, under mutex; 0: none. */
 	pid_t		settler_pid;
+
+	/* Counted by whoever stages, under mutex. */
+	OutboxUnroutedTopic unrouted[OUTBOX_UNROUTED_TOPICS];
 
 	/* There is an outbox here, as far as anybody knows: show it.  Under mutex. */
 	bool		installed;

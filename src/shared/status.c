@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * status.c
- *		What outbox.dispatchers shows.
+ *		What outbox.dispatchers shows, and which outcomes cannot be written.
  *
  * Runs in any backend; reads shared memory only.  There is always a row for
  * this database, but on a standby: it says what keeps its dispatcher from
@@ -20,14 +20,17 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
+#include "utils/uuid.h"
 
 #include "common/result_set.h"
 #include "compat.h"
 #include "shared/shmem.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_dispatchers);
+PG_FUNCTION_INFO_V1(outbox_sql_aside);
 
 #define DISPATCHERS_COLUMNS 8
+#define ASIDE_COLUMNS 3
 
 static const char *
 state_name(OutboxDispatcherState state)
@@ -168,6 +171,35 @@ outbox_sql_dispatchers(PG_FUNCTION_ARGS)
 	{
 		if (describe_slot(&outbox_shared->databases[i], values, nulls))
 			tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* outbox_internal.aside() */
+Datum
+outbox_sql_aside(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = outbox_begin_result_set(fcinfo, ASIDE_COLUMNS);
+	OutboxDatabase *slot = outbox_shared == NULL ? NULL : outbox_find_database(MyDatabaseId);
+	OutboxAside aside[OUTBOX_MAX_ASIDE];
+	int			n;
+
+	if (slot == NULL)
+		return (Datum) 0;
+	SpinLockAcquire(&slot->mutex);
+	n = slot->naside;
+	memcpy(aside, slot->aside, sizeof(OutboxAside) * n);
+	SpinLockRelease(&slot->mutex);
+
+	for (int i = 0; i < n; i++)
+	{
+		Datum		values[ASIDE_COLUMNS];
+		bool		nulls[ASIDE_COLUMNS] = {false};
+
+		values[0] = UUIDPGetDatum(&aside[i].message_id);
+		values[1] = Int32GetDatum(aside[i].handler_id);
+		values[2] = TimestampTzGetDatum(aside[i].until);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
 	return (Datum) 0;
 }

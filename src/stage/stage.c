@@ -34,6 +34,7 @@
 #include "compat.h"
 #include "guc.h"
 #include "shared/doorbell.h"
+#include "shared/unrouted.h"
 #include "stage/insert.h"
 #include "stage/message_id.h"
 #include "stage/new_message.h"
@@ -161,11 +162,12 @@ begin_staging(Staging *staging, OutboxStageArguments *arguments)
 	topic = VARDATA_ANY(arguments->topic);
 	len = VARSIZE_ANY_EXHDR(arguments->topic);
 	staging->routes = copy_routes(outbox_routes(topic, len));
-	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_ERROR)
-		return outbox_fault(&staging->fault, ERRCODE_UNDEFINED_OBJECT,
-							"Create a handler that takes it, or set outbox.unrouted to delivered or dead.",
-							"no handler takes topic \"%.*s\"", len, topic);
-	return true;
+	if (staging->routes->n > 0 || outbox_unrouted != OUTBOX_UNROUTED_ERROR)
+		return true;
+	outbox_unrouted_refused(topic, len);
+	return outbox_fault(&staging->fault, ERRCODE_UNDEFINED_OBJECT,
+						"Create a handler that takes it, or set outbox.unrouted to delivered or dead.",
+						"no handler takes topic \"%.*s\"", len, topic);
 }
 
 /* Draw n timestamps for ids; returns the first. */
@@ -289,7 +291,10 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 		outbox_insert_delivery(&staging->writer, message, route);
 		outbox_doorbell_note(route->handler_id, OUTBOX_NOTICE_DUE, message->arguments->due_at, &message->id);
 	}
-	if (staging->routes->n == 0 && outbox_unrouted == OUTBOX_UNROUTED_DEAD)
+	if (staging->routes->n > 0)
+		return;
+	outbox_unrouted_note(VARDATA_ANY(message->arguments->topic), VARSIZE_ANY_EXHDR(message->arguments->topic));
+	if (outbox_unrouted == OUTBOX_UNROUTED_DEAD)
 		outbox_insert_unrouted(&staging->writer, message);
 }
 

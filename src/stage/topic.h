@@ -18,9 +18,9 @@
 #ifndef OUTBOX_TOPIC_H
 #define OUTBOX_TOPIC_H
 
-#include "common/fault.h"
+#include "outbox.h"
 
-#define OUTBOX_TOPIC_MAX 255
+#include "common/fault.h"
 
 /* Is it a topic?  Fills fault if not. */
 extern bool outbox_check_topic(const char *topic, int len, OutboxFault *fault);

@@ -33,6 +33,7 @@ leave_slot(int code, Datum arg)
 	slot->pid = 0;
 	slot->procno = -1;
 	slot->in_flight = 0;
+	slot->naside = 0;
 	slot->sends_nothing = false;
 	slot->shortage[0] = '\0';
 	slot->state = leave_state;
@@ -201,6 +202,15 @@ outbox_slot_shortage(const char *text, TimestampTz since)
 	SpinLockAcquire(&slot->mutex);
 	memcpy(slot->shortage, shortage, sizeof(shortage));
 	slot->shortage_since = since;
+	SpinLockRelease(&slot->mutex);
+}
+
+void
+outbox_slot_aside(const OutboxAside *aside, int n)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->naside = n;
+	memcpy(slot->aside, aside, sizeof(OutboxAside) * n);
 	SpinLockRelease(&slot->mutex);
 }
 

@@ -29,6 +29,8 @@ extern void outbox_slot_in_flight(int in_flight);
 
 /* What this machine lacks to send, and since when; NULL: nothing. */
 extern void outbox_slot_shortage(const char *text, TimestampTz since);
+/* Show these deliveries, at most OUTBOX_MAX_ASIDE, whose outcomes could not be written. */
+extern void outbox_slot_aside(const OutboxAside *aside, int n);
 
 /*
  * Say whether the dispatcher sends.  While it does not, nobody wakes it for

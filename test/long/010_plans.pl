@@ -81,6 +81,9 @@ foreach my $analyzed (1, 0)
 	check_statement("$what: handler_stats", 'SELECT count(*) FROM outbox.handler_stats', qr/^0/) if $analyzed;
 	my $id = $node->sql('SELECT message_id FROM outbox.receipt WHERE state = 4 LIMIT 1');
 	check_statement("$what: one delivery", "SELECT state FROM outbox.deliveries WHERE message_id = '$id'", qr/^dead/);
+	check_statement("$what: what one waits for", "SELECT count(*) FROM outbox.waiting WHERE message_id = '$id'", qr/^0/);
+	check_statement("$what: what those of a handler wait for", "SELECT count(*) FROM outbox.waiting WHERE handler = 'busy'", qr/^0/);
+	check_statement("$what: what handlers wait for", 'SELECT count(waiting_for) FROM outbox.handlers', qr/^\d+/);
 	check_statement("$what: its attempts", "SELECT outcome FROM outbox.attempts WHERE message_id = '$id'", qr/^dead/);
 	check_statement("$what: requeue", "BEGIN; SELECT outbox.requeue('$id'); ROLLBACK", qr/^1/);
 	check_statement("$what: cancel", "BEGIN; SELECT outbox.cancel('$id'); ROLLBACK", qr/^0/);

@@ -19,6 +19,7 @@ INSERT INTO privilege VALUES
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
 ('internal', 'dispatchers', 'OMW'),
+('internal', 'unrouted sender aside', 'OW'),
 -- rings and triggers
 ('internal', 'ring ring_handlers ring_rescan ring_launcher skip_row handler_changed status_changed home check_isolation is_copy why_copy place place_is_news note_place bring_forward seed_ids', 'W'),
 -- checks
@@ -26,10 +27,11 @@ INSERT INTO privilege VALUES
 ('internal', 'check_topics check_backoff check_handler check_options check_push_handler handler_fault warn_of_clear_text check_on_settle check_rights check_filter', 'W'),
 -- the bodies of public functions, and what they have in common
 ('internal', 'creator rotate_secret store_secret public_key id_floor options formats given store_handler store_secrets lock_handler reset_options', 'W'),
-('internal', 'create_handler alter_handler drop_handler pause_handler resume_handler cancel_dropped cancel_rows', 'W'),
+('internal', 'create_handler alter_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
 ('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
 ('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all', 'W'),
-('view', 'deliveries dead_letters attempts blocked_keys handlers', 'OW'),
+('view', 'deliveries waiting dead_letters attempts blocked_keys handlers unrouted', 'OW'),
+('view', 'holds', 'W'),
 ('view', 'watched', 'POW'),
 ('view', 'backlog handler_stats dispatchers', 'OMW'),
 ('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox', 'W'),
@@ -112,7 +114,7 @@ CREATE FUNCTION pg_temp.call(routine oid) RETURNS text LANGUAGE sql AS $$
 	FROM pg_proc p WHERE p.oid = routine $$;
 CREATE TEMP VIEW trial AS
 SELECT m.kind, m.object, 'used' AS how, pg_temp.call(m.objid) AS statement FROM member m WHERE m.kind IN ('function', 'procedure', 'internal')
-UNION ALL SELECT m.kind, m.object, 'used', format('SELECT count(*) FROM outbox.%I', m.object) FROM member m WHERE m.kind IN ('table', 'view')
+UNION ALL SELECT m.kind, m.object, 'used', format('SELECT count(*) FROM %s', m.objid::regclass) FROM member m WHERE m.kind IN ('table', 'view')
 UNION ALL SELECT m.kind, m.object, 'used', format(s, 'outbox.' || m.object) FROM member m, unnest('{SELECT nextval(%L),"SELECT setval(%L, 1)",SELECT last_value FROM %s}'::text[]) s WHERE m.kind = 'sequence'
 UNION ALL SELECT m.kind, m.object, 'used', format('CREATE FUNCTION pg_temp.f(outbox.%I) RETURNS int LANGUAGE sql AS ''SELECT 1''', m.object) FROM member m WHERE m.kind = 'type'
 UNION ALL SELECT m.kind, m.object, 'used', format('SELECT %L::regproc', m.object || CASE m.object WHEN 'outbox' THEN '.stage' ELSE '.home' END) FROM member m WHERE m.kind = 'schema'
@@ -124,9 +126,9 @@ SELECT is(
 	CASE WHEN t.how = 'used' AND c.kind <> 'internal' THEN c.who ELSE 'W' END, format('%s %s: %s', c.kind, c.object, t.statement))
 FROM cell c JOIN trial t USING (kind, object);
 SELECT is_empty($$
-	SELECT m.object, p.role, s FROM member m, part p, unnest('{INSERT INTO outbox.%I DEFAULT VALUES,UPDATE outbox.%I SET %I = DEFAULT WHERE false,DELETE FROM outbox.%I WHERE false}'::text[]) s
+	SELECT m.object, p.role, s FROM member m, part p, unnest('{INSERT INTO %s DEFAULT VALUES,UPDATE %s SET %I = DEFAULT WHERE false,DELETE FROM %s WHERE false}'::text[]) s
 	WHERE m.kind = 'view'
-		AND pg_temp.error_of(p.role, format(s, m.object, (SELECT attname FROM pg_attribute WHERE attrelid = m.objid AND attnum = 1))) NOT IN ('42501', '55000')
+		AND pg_temp.error_of(p.role, format(s, m.objid::regclass, (SELECT attname FROM pg_attribute WHERE attrelid = m.objid AND attnum = 1))) NOT IN ('42501', '55000')
 $$, 'views cannot be written');
 
 -- Nothing is left when it is taken back.

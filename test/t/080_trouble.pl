@@ -65,6 +65,8 @@ refuse_outcomes("handler_id = " . $node->sql("SELECT id FROM outbox.handler WHER
 $node->stage_load('both', 10) foreach 1 .. 3;
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'good' AND state = 'delivered'", 30, 'what cannot be written of one handler keeps nothing of another one waiting');
 $node->wait_for('SELECT last_error FROM outbox.dispatchers', 'outcomes that cannot be written: 30, the latest for: division by zero', 'it is put aside, and counted');
+$node->wait_for("SELECT DISTINCT concat_ws(' | ', handler, detail, waiting_until > clock_timestamp() - interval '1 minute') FROM outbox.waiting WHERE waiting_for = 'aside'",
+	'broken | outcomes that cannot be written: 30, the latest for: division by zero | t', 'outbox.waiting says of which deliveries');
 $node->stage_load('both', 10);
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'good' AND state = 'delivered'", 40, 'nor later');
 let_outcomes();

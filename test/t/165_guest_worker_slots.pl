@@ -23,16 +23,20 @@ $node->handler('plain', ['plain'], $receiver->url('/plain'));
 $node->wait_for("SELECT state || ': ' || last_error FROM outbox.dispatchers WHERE database = current_database()",
 	'failed: no background worker slot is free: max_worker_processes is 1, and at least 2 is needed', 'without a worker, the row says what is missing');
 like($node->sql('SELECT status, reasons[1] FROM outbox.health()'), qr/^critical\|nothing is pushed: dispatcher is failed \(.*max_worker_processes is 1, and at least 2 is needed\)$/, 'so does health()');
+$node->stage('plain');
+is($node->sql("SELECT waiting_for || ': ' || detail FROM outbox.waiting"), 'dispatcher: failed: no background worker slot is free: max_worker_processes is 1, and at least 2 is needed', 'and so is what a message waits for');
 
 $node->append_conf('postgresql.conf', 'max_worker_processes = 2');
 $node->restart;
 ok($node->wait_for_dispatcher, 'that many are enough');
+$node->wait_for_states('delivered 1');
 is($node->sql('SELECT status FROM outbox.health()'), 'ok', 'and all is well');
 $node->handler('noted', ['noted'], $receiver->url('/noted'), on_settle => 'app.note(outbox.settlement)');
 $node->stage('noted');
 $node->wait_for("SELECT state || ': ' || last_error FROM outbox.dispatchers",
 	'running: on_settle functions are not run, as no background worker slot is free: max_worker_processes is 2, and at least 3 is needed', 'functions need another one');
 like($node->sql('SELECT status, reasons[1] FROM outbox.health()'), qr/^warn\|dispatcher: on_settle functions are not run,.*max_worker_processes is 2, and at least 3 is needed$/, 'health() knows it');
+is($node->sql("SELECT waiting_for || ': ' || detail FROM outbox.waiting"), 'on_settle: on_settle functions are not run, as no background worker slot is free: max_worker_processes is 2, and at least 3 is needed', 'and the delivery that waits for one says so');
 $node->append_conf('postgresql.conf', 'max_worker_processes = 3');
 $node->restart;
 $node->wait_for("SELECT state FROM outbox.deliveries WHERE topic = 'noted'", 'delivered', 'with it they are run');

@@ -234,10 +234,14 @@ $node->sql("SELECT count(*) FROM outbox.claim('forgotten', 2, '1 s')");
 # Something is claimed, so that the position is beyond what is then put right by hand.
 $node->sql("UPDATE outbox.delivery SET state = 0, attempts = 0, due_at = staged_at FROM outbox.message m WHERE m.id = message_id AND state = 2 AND due_at > now() + interval '1 min'");
 is($node->sql("SELECT count(*) FROM outbox.claim('forgotten', 10)"), 0, 'a row put right by hand lies behind what has been read');
+# Also where nothing is pushed on purpose: consumers go on there.
+$node->sql("ALTER SYSTEM SET outbox.enabled = off");
 $node->sql("ALTER SYSTEM SET outbox.rescan_interval = '500 ms'");
 $node->sql('SELECT pg_reload_conf()');
+$node->wait_for('SELECT state FROM outbox.dispatchers', 'disabled', 'nothing is pushed');
 $node->wait_for("SELECT count(*) FROM outbox.dead_letters WHERE handler = 'forgotten' AND code = 'lease_expired'", 2, 'exhausted leases are dead without a consumer');
 $node->wait_for("SELECT count(*) FROM outbox.claim('forgotten', 10)", 1, 'a row put right by hand is found');
+$node->sql("ALTER SYSTEM RESET outbox.enabled");
 
 # More pull handlers than have a place in shared memory at a time: those that
 # have lost theirs are read from the beginning.

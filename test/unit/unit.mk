@@ -2,6 +2,7 @@
 #   test/unit/NAME_test: src/room/module.o
 test/unit/outcome_test: src/policy/outcome.o src/policy/answer_headers.o src/policy/http_date.o src/policy/rules.o
 test/unit/breaker_test: src/policy/breaker.o src/policy/rate_limit.o
+test/unit/failing_test: src/policy/failing.o
 test/unit/throttle_test: src/policy/throttle.o src/policy/rate_limit.o
 test/unit/backoff_test: src/worker/backoff.o
 test/unit/networks_test: src/policy/networks.o

@@ -20,6 +20,20 @@ SELECT name, kind, topics, url, timeout, connect_timeout, concurrency, rate_limi
 	breaker, breaker_threshold, breaker_wait, breaker_wait_max, disable_after, ordered, on_dead, on_settle,
 	header_names, signs, authorizes, creator = current_user AS mine, paused_at
 FROM outbox.handlers ORDER BY name \gx
+-- How long a message is tried: as the waits add up one by one.
+SELECT gives_up_after FROM outbox.handlers WHERE name = 'plain';
+SELECT outbox.create_handler('tries ' || o.n, '{t}', 'http://a/', max_attempts => o.attempts, backoff_base => o.base, backoff_max => o.most, jitter => o.jitter, backoff => o.list) IS NOT NULL AS created
+FROM (VALUES (1, 1, '2 s'::interval, '1 h'::interval, 0::float8, NULL::interval[]), (2, 2, '2 s', '1 h', 0.5, NULL), (3, 9, '2 s', '1 h', 0, NULL), (4, 12, '2 s', '1 h', 0, NULL),
+	(5, 13, '2 s', '1 h', 1, NULL), (6, 1000, '1 ms', '30 days', 0.2, NULL), (7, 50, '1 h', '1 h', 0, NULL), (8, 5, '1 s', '8 s', 0, NULL),
+	(9, 1, '2 s', '1 h', 0, '{1s,1min}'), (10, 2, '2 s', '1 h', 0, '{1s,1min}'), (11, 3, '2 s', '1 h', 0, '{1s,1min}'), (12, 10, '2 s', '1 h', 0.2, '{1s,1min}')) o (n, attempts, base, most, jitter, list);
+SELECT h.name, h.gives_up_after, extract(epoch FROM h.gives_up_after) BETWEEN s.seconds - 1 AND s.seconds + 1 AS as_added_up
+FROM outbox.handlers h CROSS JOIN LATERAL (
+	SELECT coalesce(sum((1 - h.jitter / 2) * coalesce(date_part('epoch', h.backoff[least(n, cardinality(h.backoff))]),
+		least(date_part('epoch', h.backoff_max), date_part('epoch', h.backoff_base) * power(2, n - 1)))), 0) AS seconds
+	FROM generate_series(1, h.max_attempts - 1) n) s
+WHERE h.topics = '{t}' ORDER BY h.id;
+SELECT outbox.drop_handler(name) FROM outbox.handlers WHERE topics = '{t}';
+
 -- Everything at once.
 CREATE ROLE regress_outbox_settler;
 CREATE FUNCTION public.settled(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
@@ -32,7 +46,7 @@ SELECT outbox.create_handler('full', ARRAY['a', 'b.*', '*'], 'https://example.co
 	http_version => '2', unix_socket => '/run/app/socket', tls_ca_file => '/etc/ca.pem', tls_certificate_file => '/etc/c.pem', tls_key_file => '/etc/k.pem',
 	breaker_threshold => 5, breaker_wait => '1 s', breaker_wait_max => '2 s', disable_after => '1 day',
 	ordered => true, on_dead => 'block', on_settle => 'public.settled(outbox.settlement)') IS NOT NULL AS created;
-SELECT to_jsonb(h) - '{id,created_at,creator}'::text[] AS full FROM outbox.handlers h WHERE name = 'full';
+SELECT to_jsonb(h) - '{id,created_at,creator,waiting_for,lifted_by}'::text[] AS full FROM outbox.handlers h WHERE name = 'full';
 SELECT kind, secret, expires_at FROM outbox.handler_secret ORDER BY kind;
 SELECT h.headers FROM outbox.handler h WHERE name = 'full';
 -- A reader of the view sees no secret in any column.
