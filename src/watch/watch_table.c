@@ -373,6 +373,7 @@ outbox_sql_watch(PG_FUNCTION_ARGS)
 	Table		table = {0};
 	bool		was_watched;
 
+	PreventCommandIfReadOnly("outbox.watch()");
 	outbox_check_sql_version();
 	rel = open_own_table(fcinfo);
 	find_triggers(&table, rel);
@@ -397,6 +398,7 @@ outbox_sql_unwatch(PG_FUNCTION_ARGS)
 	Relation	rel;
 	Table		table = {0};
 
+	PreventCommandIfReadOnly("outbox.unwatch()");
 	outbox_check_sql_version();
 	rel = open_own_table(fcinfo);
 	find_triggers(&table, rel);
