@@ -44,22 +44,14 @@ append_id_and_time(StringInfo out, const OutboxMessage *message, const char *tim
 }
 
 static void
-append_data(StringInfo out, const OutboxMessage *message, const char *data_name)
-{
-	appendStringInfoString(out, data_name);
-	appendBinaryStringInfo(out, message->payload, (int) message->payload_len);
-	appendStringInfoCharMacro(out, '}');
-}
-
-static void
-append_envelope(StringInfo out, const OutboxMessage *message, const char *source)
+append_envelope_head(StringInfo out, const OutboxMessage *message, const char *source)
 {
 	appendStringInfoCharMacro(out, '{');
 	append_id_and_time(out, message, ",\"timestamp\":\"");
 	append_member(out, "key", message->key);
 	append_member(out, "tenant", message->tenant);
 	append_member(out, "correlation_id", message->correlation_id);
-	append_data(out, message, ",\"data\":");
+	append_literal(out, ",\"data\":");
 }
 
 /* The distributed tracing extension of CloudEvents. */
@@ -84,7 +76,7 @@ append_trace(StringInfo out, const OutboxMessage *message)
 }
 
 static void
-append_cloudevent(StringInfo out, const OutboxMessage *message, const char *source)
+append_event_head(StringInfo out, const OutboxMessage *message, const char *source)
 {
 	append_literal(out, "{\"specversion\":\"1.0\",");
 	append_id_and_time(out, message, ",\"time\":\"");
@@ -94,7 +86,7 @@ append_cloudevent(StringInfo out, const OutboxMessage *message, const char *sour
 	append_member(out, "tenant", message->tenant);
 	append_member(out, "correlationid", message->correlation_id);
 	append_trace(out, message);
-	append_data(out, message, ",\"datacontenttype\":\"application/json\",\"data\":");
+	append_literal(out, ",\"datacontenttype\":\"application/json\",\"data\":");
 }
 
 /*
@@ -149,13 +141,15 @@ static const OutboxFormat formats[] = {
 		.content_type = "application/json",
 		.batch_content_type = "application/json",
 		.own_content_type = true,
-		.append = append_envelope
+		.append_head = append_envelope_head,
+		.tail = "}"
 	},
 	{
 		.name = "cloudevents",
 		.content_type = "application/cloudevents+json",
 		.batch_content_type = "application/cloudevents-batch+json",
-		.append = append_cloudevent
+		.append_head = append_event_head,
+		.tail = "}"
 	},
 	{
 		.name = "cloudevents-binary",

@@ -32,11 +32,13 @@ typedef struct OutboxFormat
 	bool		own_content_type;	/* a handler's own header content-type takes its place */
 
 	/*
-	 * Append one message, in the server's encoding.  source is where events
-	 * come from.  NULL: the body is the payload's own bytes, which need not
-	 * be copied.
+	 * A message is its payload's own bytes, as they are, between what these
+	 * two say.  The first appends what stands before, in the server's
+	 * encoding; source is where events come from.  NULL: nothing stands
+	 * before or behind, so that the payload need not be copied.
 	 */
-	void		(*append) (StringInfo out, const OutboxMessage *message, const char *source);
+	void		(*append_head) (StringInfo out, const OutboxMessage *message, const char *source);
+	const char *tail;
 
 	/* Header lines that are the same for all requests of a handler; NULL: none. */
 	void		(*write_form_lines) (struct OutboxRequest *lines, const struct OutboxRequestForm *form);

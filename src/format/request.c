@@ -31,15 +31,23 @@
 /* A request's buffer that grew beyond this is not kept for the next one. */
 #define KEEP_BUFFER_SIZE (128 * 1024)
 
+/* What header lines take, as a rule. */
+#define LINES_ROOM 1024
+
 /* 1970-01-01 in the server's own count of seconds. */
 #define UNIX_EPOCH_OFFSET ((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400))
 
-/* Now that the buffer has come to rest, turn offsets into pointers. */
+/*
+ * Now that the buffer has come to rest, turn offsets into pointers.  Of the
+ * parts of a body every second one is a large payload.
+ */
 static void
 settle_lines(OutboxRequest *request)
 {
 	for (int i = 0; i < request->nheaders; i++)
 		request->headers[i] = request->buffer.data + (uintptr_t) request->headers[i];
+	for (int i = 0; i < request->nparts; i += 2)
+		request->parts[i].iov_base = request->buffer.data + (uintptr_t) request->parts[i].iov_base;
 }
 
 static void
@@ -59,6 +67,7 @@ begin(OutboxRequest *request)
 	}
 	resetStringInfo(&request->buffer);
 	request->nheaders = 0;
+	request->nparts = 0;
 }
 
 /*
@@ -223,21 +232,33 @@ write_webhook_headers(OutboxRequest *request, const OutboxRequestForm *form,
 	{
 		char		id_text[OUTBOX_UUID_TEXT_LEN];
 		char		time_text[32];
-		const char *body = request->body;
+		struct iovec whole = {(void *) request->body, request->body_len};
+		struct iovec *body = &whole;
+		int			nparts = 1;
 
 		/* The buffer may move while the signature is appended to it. */
 		memcpy(id_text, buffer->data + id_at, OUTBOX_UUID_TEXT_LEN);
 		memcpy(time_text, buffer->data + time_at, time_len);
 		enlargeStringInfo(buffer, outbox_signer_room(form->signer) + 32);
-		if (body == NULL)
-			body = buffer->data;
+		if (request->nparts > 0)
+		{
+			nparts = request->nparts;
+			body = palloc(sizeof(struct iovec) * nparts);
+			memcpy(body, request->parts, sizeof(struct iovec) * nparts);
+			for (int i = 0; i < nparts; i += 2)
+				body[i].iov_base = buffer->data + (uintptr_t) body[i].iov_base;
+		}
+		else if (request->body == NULL)
+			whole.iov_base = buffer->data;
 
 		start_line(request, "webhook-signature");
 		if (outbox_signer_append(form->signer, buffer, now, id_text, OUTBOX_UUID_TEXT_LEN,
-								 time_text, time_len, body, request->body_len))
+								 time_text, time_len, body, nparts))
 			end_line(request);
 		else
 			buffer->len = (int) (uintptr_t) request->headers[--request->nheaders];
+		if (body != &whole)
+			pfree(body);
 	}
 
 	uuid_line(request, "idempotency-key", id);
@@ -359,41 +380,108 @@ keep_body(OutboxRequest *request, const char *text, size_t len)
 }
 
 static void
-append_message(StringInfo out, const OutboxRequestForm *form, const OutboxMessage *message)
+add_part(OutboxRequest *request, const void *base, size_t len)
 {
-	if (form->format->append != NULL)
-		form->format->append(out, message, form->source);
-	else
-		appendBinaryStringInfo(out, message->payload, (int) message->payload_len);
+	if (request->nparts >= request->max_parts)
+	{
+		int			more = Max(4, 2 * request->max_parts);
+
+		request->parts = request->parts == NULL ?
+			MemoryContextAlloc(GetMemoryChunkContext(request->buffer.data), sizeof(struct iovec) * more) :
+			repalloc(request->parts, sizeof(struct iovec) * more);
+		request->max_parts = more;
+	}
+	request->parts[request->nparts++] = (struct iovec) {(void *) base, len};
+	request->body_len += len;
 }
 
+/* Of what a database without an encoding holds, only this is JSON to anybody else. */
 static void
-append_array(StringInfo out, const OutboxRequestForm *form,
-			 const OutboxRequestItem *items, int nitems)
+check_utf8(const char *text, size_t len)
 {
+	if (GetDatabaseEncoding() == PG_SQL_ASCII)
+		(void) pg_verify_mbstr(PG_UTF8, text, (int) len, false);
+}
+
+/* What the buffer holds from start on is a part of the body. */
+static void
+end_part(OutboxRequest *request, int start)
+{
+	StringInfo	buffer = &request->buffer;
+	const char *text = buffer->data + start;
+	size_t		len;
+	const char *utf8 = outbox_to_utf8(text, buffer->len - start, &len);
+
+	check_utf8(utf8, len);
+	if (utf8 != text)
+	{
+		buffer->len = start;
+		appendBinaryStringInfo(buffer, utf8, (int) len);
+		pfree((void *) utf8);
+	}
+	add_part(request, (const void *) (uintptr_t) start, len);
+}
+
+/*
+ * Append the messages to the buffer; but what is large is a part by itself,
+ * between parts that lie in the buffer.
+ */
+static void
+append_messages(OutboxRequest *request, const OutboxRequestForm *form,
+				const OutboxRequestItem *items, int nitems)
+{
+	const OutboxFormat *format = form->format;
+	StringInfo	buffer = &request->buffer;
+	int			start = 0;
+
+	request->body_len = 0;
 	for (int i = 0; i < nitems; i++)
 	{
-		appendStringInfoCharMacro(out, i == 0 ? '[' : ',');
-		append_message(out, form, items[i].message);
+		const OutboxMessage *message = items[i].message;
+
+		if (form->batch)
+			appendStringInfoCharMacro(buffer, i == 0 ? '[' : ',');
+		if (format->append_head != NULL)
+			format->append_head(buffer, message, form->source);
+		if (message->large)
+		{
+			end_part(request, start);
+			add_part(request, message->payload, message->payload_len);
+			start = buffer->len;
+		}
+		else
+			appendBinaryStringInfo(buffer, message->payload, (int) message->payload_len);
+		if (format->tail != NULL)
+			appendStringInfoString(buffer, format->tail);
 	}
-	appendStringInfoCharMacro(out, ']');
+	if (form->batch)
+		appendStringInfoCharMacro(buffer, ']');
+	if (request->nparts > 0)
+		end_part(request, start);
 }
 
 /*
  * Write the body, or let it be the message's own bytes where those are the
- * body already.  request->body stays NULL while it lies in the buffer.
+ * body already.  request->body stays NULL while it lies in the buffer, or in
+ * parts.
  */
 static void
 write_body(OutboxRequest *request, const OutboxRequestForm *form,
 		   const OutboxRequestItem *items, int nitems)
 {
 	const OutboxMessage *message = items[0].message;
-	bool		own_bytes = !form->batch && form->format->append == NULL;
+	bool		own_bytes = !form->batch && form->format->append_head == NULL;
 	const char *text;
 	const char *utf8;
 	size_t		len;
 
 	request->body = NULL;
+	if (own_bytes && message->large)
+	{
+		request->body = message->payload;
+		request->body_len = message->payload_len;
+		return;
+	}
 	if (own_bytes)
 	{
 		text = message->payload;
@@ -401,18 +489,15 @@ write_body(OutboxRequest *request, const OutboxRequestForm *form,
 	}
 	else
 	{
-		if (form->batch)
-			append_array(&request->buffer, form, items, nitems);
-		else
-			append_message(&request->buffer, form, message);
+		append_messages(request, form, items, nitems);
+		if (request->nparts > 0)
+			return;
 		text = request->buffer.data;
 		len = request->buffer.len;
 	}
 
 	utf8 = outbox_to_utf8(text, len, &len);
-	/* Of what a database without an encoding holds, only this is JSON to anybody else. */
-	if (GetDatabaseEncoding() == PG_SQL_ASCII)
-		(void) pg_verify_mbstr(PG_UTF8, utf8, (int) len, false);
+	check_utf8(utf8, len);
 	if (own_bytes && utf8 == text)
 	{
 		request->body = text;
@@ -446,8 +531,15 @@ outbox_request_write(OutboxRequest *request, const OutboxRequestForm *form,
 		write_message_headers(request, form, &items[0]);
 	}
 	settle_lines(request);
-	if (request->body == NULL)
+	if (request->body == NULL && request->nparts == 0)
 		request->body = request->buffer.data;
+}
+
+size_t
+outbox_request_room(const OutboxRequestForm *form, size_t message_size)
+{
+	/* The buffer doubles as it grows. */
+	return 2 * (message_size + (form->batch ? 0 : LINES_ROOM));
 }
 
 void
@@ -459,6 +551,8 @@ outbox_request_free(OutboxRequest *request)
 	{
 		pfree(request->buffer.data);
 		pfree(request->headers);
+		if (request->parts != NULL)
+			pfree(request->parts);
 	}
 	memset(request, 0, sizeof(*request));
 	request->context = context;

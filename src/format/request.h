@@ -18,6 +18,8 @@
 #ifndef OUTBOX_REQUEST_H
 #define OUTBOX_REQUEST_H
 
+#include <sys/uio.h>
+
 #include "lib/stringinfo.h"
 
 #include "format/format.h"
@@ -76,7 +78,8 @@ typedef struct OutboxRequestItem
 /*
  * A request as the transport takes it.  Zero it before its first use; after
  * that it may be written again and again, reusing its memory.  body may
- * point into the message, which must stay as long as the request.
+ * point into the message, which must stay as long as the request.  Where
+ * large payloads are in it, the body is in parts, of which they are some.
  *
  * What writing needs for a moment it takes from the current context, and
  * frees; what an error leaves behind goes with that context.
@@ -85,7 +88,9 @@ typedef struct OutboxRequest
 {
 	const char **headers;		/* "name: value" lines of this request */
 	int			nheaders;
-	const char *body;
+	const char *body;			/* NULL: it is in parts */
+	struct iovec *parts;
+	int			nparts;
 	size_t		body_len;
 
 	MemoryContext context;		/* where its memory lies; NULL: where it is first written */
@@ -93,7 +98,11 @@ typedef struct OutboxRequest
 	/* private */
 	StringInfoData buffer;		/* data is NULL before the first use */
 	int			max_headers;
+	int			max_parts;
 } OutboxRequest;
+
+/* How much memory a message of that size, as one chunk, takes in a request at most, but for a large payload. */
+extern size_t outbox_request_room(const OutboxRequestForm *form, size_t message_size);
 
 /*
  * Write the request for nitems messages: one, unless the form is for

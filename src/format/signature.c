@@ -296,9 +296,20 @@ typedef struct SignedContent
 	size_t		id_len;
 	const char *timestamp;
 	size_t		timestamp_len;
-	const char *body;
-	size_t		body_len;
+	const struct iovec *body;
+	int			nparts;
 } SignedContent;
+
+static bool
+update_hmac(pg_hmac_ctx *hmac, const struct iovec *parts, int nparts)
+{
+	for (int i = 0; i < nparts; i++)
+	{
+		if (pg_hmac_update(hmac, parts[i].iov_base, parts[i].iov_len) < 0)
+			return false;
+	}
+	return true;
+}
 
 static void
 append_hmac(const SigningKey *key, const SignedContent *content, StringInfo out)
@@ -312,7 +323,7 @@ append_hmac(const SigningKey *key, const SignedContent *content, StringInfo out)
 		pg_hmac_update(key->hmac, (const uint8 *) ".", 1) < 0 ||
 		pg_hmac_update(key->hmac, (const uint8 *) content->timestamp, content->timestamp_len) < 0 ||
 		pg_hmac_update(key->hmac, (const uint8 *) ".", 1) < 0 ||
-		pg_hmac_update(key->hmac, (const uint8 *) content->body, content->body_len) < 0 ||
+		!update_hmac(key->hmac, content->body, content->nparts) ||
 		pg_hmac_final(key->hmac, digest, sizeof(digest)) < 0;
 	leave_owner(before);
 	if (failed)
@@ -329,15 +340,18 @@ append_ed25519(const SigningKey *key, const SignedContent *content, StringInfo o
 {
 	uint8		signature[ED25519_SIGNATURE_BYTES];
 	StringInfoData message;
+	size_t		len = content->id_len + content->timestamp_len + 2;
 
+	for (int i = 0; i < content->nparts; i++)
+		len += content->body[i].iov_len;
 	initStringInfo(&message);
-	enlargeStringInfo(&message, (int) (content->id_len + content->timestamp_len +
-									   content->body_len + 2));
+	enlargeStringInfo(&message, (int) Min(len, MaxAllocSize));
 	appendBinaryStringInfo(&message, content->id, (int) content->id_len);
 	appendStringInfoChar(&message, '.');
 	appendBinaryStringInfo(&message, content->timestamp, (int) content->timestamp_len);
 	appendStringInfoChar(&message, '.');
-	appendBinaryStringInfo(&message, content->body, (int) content->body_len);
+	for (int i = 0; i < content->nparts; i++)
+		appendBinaryStringInfo(&message, content->body[i].iov_base, (int) content->body[i].iov_len);
 	ed25519_sign(key->ed25519, &message, signature);
 	pfree(message.data);
 
@@ -358,9 +372,9 @@ bool
 outbox_signer_append(const OutboxSigner *signer, StringInfo out, TimestampTz now,
 					 const char *id, size_t id_len,
 					 const char *timestamp, size_t timestamp_len,
-					 const char *body, size_t body_len)
+					 const struct iovec *body, int nparts)
 {
-	SignedContent content = {id, id_len, timestamp, timestamp_len, body, body_len};
+	SignedContent content = {id, id_len, timestamp, timestamp_len, body, nparts};
 	bool		any = false;
 
 	for (int i = 0; i < signer->nkeys; i++)

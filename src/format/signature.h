@@ -17,6 +17,8 @@
 
 #include "outbox.h"
 
+#include <sys/uio.h>
+
 #include "lib/stringinfo.h"
 
 typedef struct OutboxSigner OutboxSigner;
@@ -35,14 +37,15 @@ typedef struct OutboxSecret
 extern OutboxSigner *outbox_signer_create(int nsecrets, const OutboxSecret *secrets);
 
 /*
- * Append the value of webhook-signature for "id.timestamp.body": one
+ * Append the value of webhook-signature for "id.timestamp.body", the body in
+ * so many parts: one
  * signature for each secret that has not expired at now, separated by
  * spaces.  Appends nothing, and returns false, when all have expired.
  */
 extern bool outbox_signer_append(const OutboxSigner *signer, StringInfo out, TimestampTz now,
 								 const char *id, size_t id_len,
 								 const char *timestamp, size_t timestamp_len,
-								 const char *body, size_t body_len);
+								 const struct iovec *body, int nparts);
 
 /* An upper bound of what outbox_signer_append() appends, in bytes. */
 extern int	outbox_signer_room(const OutboxSigner *signer);

@@ -53,6 +53,8 @@ typedef struct CurlTransfer
 	struct curl_slist *nodes;	/* the list of header lines that libcurl reads */
 	int			room;			/* of nodes */
 	Http1Buffer block;			/* the lines that go as one */
+	int			part;			/* of a body in parts, the one that libcurl reads */
+	size_t		part_done;
 	CurlAnswer	answer;
 	struct CurlTransfer *next;	/* among the idle ones of its target */
 	OutboxLink	out;			/* among all that are out */
@@ -202,6 +204,16 @@ transfer_done(OutboxJob *job, CURLcode result)
 	retire(transfer);
 }
 
+/* libcurl rewinds what it repeats by itself, but not what is started again. */
+static void
+begins(OutboxJob *job)
+{
+	CurlTransfer *transfer = (CurlTransfer *) job;
+
+	transfer->part = 0;
+	transfer->part_done = 0;
+}
+
 static bool
 is_unanswered(const OutboxJob *job)
 {
@@ -223,17 +235,75 @@ new_transfer(CurlTarget *target)
 		return NULL;
 	transfer->target = target;
 	transfer->job.done = transfer_done;
+	transfer->job.begins = begins;
 	transfer->job.is_unanswered = is_unanswered;
 	transfer->job.last_words = last_words;
 	return transfer;
+}
+
+/* libcurl asks for more of a body that is in parts. */
+static size_t
+read_body(char *to, size_t size, size_t n, void *arg)
+{
+	CurlTransfer *transfer = arg;
+	const HttpExchange *exchange = transfer->exchange;
+	size_t		room = size * n;
+	size_t		len = 0;
+
+	while (len < room && transfer->part < exchange->nparts)
+	{
+		const struct iovec *part = &exchange->parts[transfer->part];
+		size_t		more = part->iov_len - transfer->part_done;
+
+		if (more > room - len)
+			more = room - len;
+		memcpy(to + len, (const char *) part->iov_base + transfer->part_done, more);
+		len += more;
+		transfer->part_done += more;
+		if (transfer->part_done == part->iov_len)
+		{
+			transfer->part++;
+			transfer->part_done = 0;
+		}
+	}
+	return len;
+}
+
+/* It sends the body anew, as a rule from its beginning. */
+static int
+seek_body(void *arg, curl_off_t offset, int origin)
+{
+	CurlTransfer *transfer = arg;
+	const HttpExchange *exchange = transfer->exchange;
+	size_t		rest = (size_t) offset;
+
+	if (origin != SEEK_SET)
+		return CURL_SEEKFUNC_CANTSEEK;
+	for (transfer->part = 0; transfer->part < exchange->nparts; transfer->part++)
+	{
+		if (rest < exchange->parts[transfer->part].iov_len)
+			break;
+		rest -= exchange->parts[transfer->part].iov_len;
+	}
+	transfer->part_done = rest;
+	return rest > 0 && transfer->part == exchange->nparts ? CURL_SEEKFUNC_FAIL : CURL_SEEKFUNC_OK;
 }
 
 /* Options that stay, beyond those of every job. */
 static CURLcode
 set_callbacks(CurlTransfer *transfer)
 {
-	CURLcode	result = curl_easy_setopt(transfer->job.easy, CURLOPT_POST, 1L);
+	CURL	   *easy = transfer->job.easy;
+	CURLcode	result = curl_easy_setopt(easy, CURLOPT_POST, 1L);
 
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_READFUNCTION, read_body);
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_READDATA, transfer);
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_SEEKFUNCTION, seek_body);
+	if (result == CURLE_OK)
+		result = curl_easy_setopt(easy, CURLOPT_SEEKDATA, transfer);
 	return result == CURLE_OK ? outbox_answer_listen(&transfer->answer, transfer->job.easy) : result;
 }
 
@@ -357,9 +427,11 @@ set_body(CurlTransfer *transfer, const HttpExchange *exchange)
 {
 	CURL	   *easy = transfer->job.easy;
 	CURLcode	result = curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) exchange->body_len);
+	const char *body = exchange->body != NULL ? exchange->body : "";
 
+	/* Without fields it reads. */
 	if (result == CURLE_OK)
-		result = curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->body != NULL ? exchange->body : "");
+		result = curl_easy_setopt(easy, CURLOPT_POSTFIELDS, exchange->nparts > 0 ? NULL : body);
 	return result;
 }
 
@@ -565,6 +637,8 @@ outbox_curl_next_event(void)
 static long
 curl_timeout(void)
 {
+	if (!outbox_poller_is_flushed())
+		return 0;
 	return outbox_clock_ms_until(outbox_curl_next_event());
 }
 

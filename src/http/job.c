@@ -509,6 +509,8 @@ outbox_job_prepare(OutboxJob *job, HttpTarget *target)
 bool
 outbox_job_start(OutboxEngine *engine, OutboxJob *job, int descriptors)
 {
+	if (job->begins != NULL)
+		job->begins(job);
 	job->engine = engine;
 	job->reserved = descriptors;
 	outbox_sockets_reserve(descriptors);

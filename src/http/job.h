@@ -28,6 +28,9 @@ typedef struct OutboxJob
 	HttpTarget *target;
 	void		(*done) (struct OutboxJob *job, CURLcode result);
 
+	/* It is started, for the first time or again: the request is to be sent from its beginning.  NULL: nobody minds. */
+	void		(*begins) (struct OutboxJob *job);
+
 	/* Has nothing of an answer come?  Where this is set a job whose kept connection fails is tried once more. */
 	bool		(*is_unanswered) (const struct OutboxJob *job);
 	/*

@@ -220,6 +220,12 @@ outbox_poller_flush(void)
 	nchanges = 0;
 }
 
+bool
+outbox_poller_is_flushed(void)
+{
+	return nchanges == 0;
+}
+
 static void
 report(const struct epoll_event *event)
 {

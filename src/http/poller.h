@@ -67,6 +67,9 @@ extern bool outbox_poller_registered(int fd);
 /* Tell the kernel what has changed.  To be called before sleeping on the descriptor. */
 extern void outbox_poller_flush(void);
 
+/* Has nothing changed since? */
+extern bool outbox_poller_is_flushed(void);
+
 /* Tell the owners of the sockets that are ready, without waiting.  Returns how many there were. */
 extern int	outbox_poller_dispatch(void);
 

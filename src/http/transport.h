@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #define HTTP_ERROR_LEN 256
 #define HTTP_HEADER_LEN 256
@@ -86,6 +87,8 @@ typedef struct HttpExchange
 	int			nheaders;
 	const char *body;
 	size_t		body_len;
+	const struct iovec *parts;	/* of the body instead, none of them empty */
+	int			nparts;			/* 0: it is in body */
 	size_t		capture_limit;	/* keep at most so much of the response body */
 
 	/* the answer, valid from next_done() to release() */

@@ -42,6 +42,8 @@ CREATE FUNCTION unit.sign(secrets text[], expires timestamptz[], id text, at tim
 	LANGUAGE c STRICT AS $library, 'unit_sign';
 CREATE FUNCTION unit.turn(handler int) RETURNS bigint
 	LANGUAGE c STRICT AS $library, 'unit_turn';
+CREATE FUNCTION unit.json_text(value jsonb, step int) RETURNS text
+	LANGUAGE c STRICT AS $library, 'unit_json_text';
 CREATE FUNCTION unit.wal_before(insert_lsn pg_lsn, segment_size int) RETURNS pg_lsn
 	LANGUAGE c STRICT AS $library, 'unit_wal_before';
 END

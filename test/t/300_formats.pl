@@ -260,6 +260,8 @@ ok(!exists request({ handler => 'h', batch => JSON::PP::true }, { %plain, topic 
 
 # --- other encodings: everything leaves as UTF-8
 
+my @secrets = ('whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', 'whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==');
+
 foreach my $case ([ 'LATIN1', 'é' ], [ 'EUC_JP', '日本' ], [ 'UTF8', '日é😀' ])
 {
 	my ($encoding, $word) = @$case;
@@ -276,6 +278,16 @@ foreach my $case ([ 'LATIN1', 'é' ], [ 'EUC_JP', '日本' ], [ 'UTF8', '日é�
 		is(ref $body ? $body->{data} : $body, $word, "$encoding, $format: the body");
 		is($got->{headers}{'outbox-tenant'}, $encoded, "$encoding, $format: a header of data");
 		is($got->{headers}{'x-t'}, $encoded, "$encoding, $format: a header of the message");
+
+		# A large payload is a part by itself, which changes nothing of what is sent and signed.
+		foreach my $batch ($format eq 'cloudevents-binary' ? (0) : (0, 1))
+		{
+			my %form = (handler => 'h', format => $format, batch => $batch ? JSON::PP::true : JSON::PP::false, secrets => \@secrets);
+			my @messages = map { { %plain, payload => [ $word, $_ ], key => $word, tenant => $word } } 1 .. ($batch ? 7 : 1);
+			my @large = map { { %$_, ($_->{payload}[1] % 3 == 1 ? (large => JSON::PP::true) : ()) } } @messages;
+			is_deeply($unit->request($node, $database, \%form, \@large), $unit->request($node, $database, \%form, \@messages),
+				"$encoding, $format: large payloads" . ($batch ? ', some of a batch' : ''));
+		}
 	}
 }
 $node->safe_psql('postgres', "CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0");

@@ -792,6 +792,8 @@ check_requests(void)
 	const char *nameless[] = {": y"};
 	char		head[HOSTILE_HEAD];
 	static char body[2 * 1024 * 1024];
+	static struct iovec parts[64];
+	int			nparts = 0;
 	uint64_t	sum = 0;
 	char		expected[64];
 	char		host[64];
@@ -858,7 +860,28 @@ check_requests(void)
 		ok(now_ms() - begin < 900, "%s: without waiting for 100 Continue", transport->name);
 		release(&call);
 	}
+
+	/* The same in parts: of one byte, of a few, and longer than is written at once. */
+	for (size_t at = 0; at < sizeof(body); nparts++)
+	{
+		size_t		len = nparts % 3 == 0 ? 1 : nparts % 3 == 1 ? (size_t) nparts * 7919 : 400000;
+
+		if (len > sizeof(body) - at)
+			len = sizeof(body) - at;
+		parts[nparts] = (struct iovec) {body + at, len};
+		at += len;
+	}
 	call.exchange.body = NULL;
+	call.exchange.parts = parts;
+	call.exchange.nparts = nparts;
+	for (int i = 0; i < 2; i++)
+	{
+		perform(&call);
+		ok(answered_with(&call, 200) && call.exchange.response_len == strlen(expected) &&
+		   memcmp(call.exchange.response, expected, strlen(expected)) == 0, "%s: %d parts arrive whole", transport->name, nparts);
+		release(&call);
+	}
+	call.exchange.nparts = 0;
 	call.exchange.body_len = 0;
 	perform(&call);
 	ok(answered_with(&call, 200) && memcmp(call.exchange.response, "0 0", 3) == 0, "%s: an empty body", transport->name);

@@ -51,6 +51,10 @@
 #define READ_SIZE 65536
 #define READ_ROUNDS 16
 
+/* Bytes of a body written at once, and how often before the next connection has its turn. */
+#define WRITE_SIZE (128 * 1024)
+#define WRITE_ROUNDS 4
+
 /* How old a connection may get by libcurl's reckoning, in seconds: any age, as we reckon ourselves. */
 #define ANY_AGE (10 * 365 * 24 * 3600L)
 
@@ -86,6 +90,8 @@ typedef struct Connection
 	size_t		out_done;
 	size_t		body_len;		/* of the body that is not joined */
 	size_t		body_done;
+	int			part;			/* of a body in parts, the one that is being written */
+	size_t		part_done;
 	Http1Parser parser;
 	struct sockaddr_storage peer;
 	socklen_t	peer_len;
@@ -162,15 +168,37 @@ transmit_plain(Connection *connection, const char *head, size_t head_len, const 
 	return io_result(sendmsg(connection->fd, &message, MSG_NOSIGNAL));
 }
 
-/* Write some of what is left of the request, which is not nothing. */
+/* Where the rest of the body begins, and how much of it lies there. */
+static const char *
+rest_of_body(const Connection *connection, size_t *len)
+{
+	const HttpExchange *exchange = connection->exchange;
+	const struct iovec *part;
+
+	*len = connection->body_len - connection->body_done;
+	if (*len == 0 || exchange->nparts == 0)
+		return exchange->body + connection->body_done;
+	part = &exchange->parts[connection->part];
+	*len = part->iov_len - connection->part_done;
+	return (const char *) part->iov_base + connection->part_done;
+}
+
+/*
+ * Write some of what is left of the request, which is not nothing.  Of a large
+ * body so much that there is an end to it; TLS wants the same again if it
+ * could not be written.
+ */
 static ssize_t
 transmit(Connection *connection)
 {
 	const char *head = connection->out.data + connection->out_done;
 	size_t		head_len = connection->out.len - connection->out_done;
-	const char *body = connection->exchange->body + connection->body_done;
-	size_t		body_len = connection->body_len - connection->body_done;
+	size_t		body_len;
+	const char *body = rest_of_body(connection, &body_len);
 	ssize_t		n;
+
+	if (body_len > WRITE_SIZE)
+		body_len = WRITE_SIZE;
 
 	if (!connection->target->tls)
 		n = transmit_plain(connection, head, head_len, body, body_len);
@@ -463,13 +491,29 @@ read_unread(void)
  * Writing
  */
 
-/* Write what the socket takes. False: the exchange is over or elsewhere. */
+static void
+advance_body(Connection *connection, size_t n)
+{
+	const HttpExchange *exchange = connection->exchange;
+
+	connection->body_done += n;
+	if (exchange->nparts == 0)
+		return;
+	connection->part_done += n;
+	if (connection->part_done == exchange->parts[connection->part].iov_len)
+	{
+		connection->part++;
+		connection->part_done = 0;
+	}
+}
+
+/* Write what the socket takes, and a turn allows. False: the exchange is over or elsewhere. */
 static bool
 write_request(Connection *connection)
 {
-	while (!is_written(connection))
+	for (int round = 0; !is_written(connection); round++)
 	{
-		ssize_t		n = transmit(connection);
+		ssize_t		n = round < WRITE_ROUNDS ? transmit(connection) : IO_AGAIN;
 		size_t		of_head = connection->out.len - connection->out_done;
 
 		if (n == IO_AGAIN)
@@ -490,7 +534,8 @@ write_request(Connection *connection)
 		if ((size_t) n < of_head)
 			of_head = n;
 		connection->out_done += of_head;
-		connection->body_done += n - of_head;
+		if ((size_t) n > of_head)
+			advance_body(connection, n - of_head);
 	}
 	outbox_poller_want(connection->fd, OUTBOX_POLL_IN, &connection->polled);
 	if (!connection->cut)
@@ -527,7 +572,7 @@ send_request(Connection *connection)
 	FastTarget *target = connection->target;
 	HttpExchange *exchange = connection->exchange;
 	Http1Buffer *out = &connection->out;
-	bool		joined = target->tls && exchange->body_len <= JOINED_BODY;
+	bool		joined = target->tls && exchange->nparts == 0 && exchange->body_len <= JOINED_BODY;
 
 	outbox_http1_start(&connection->parser);
 	connection->phase = BUSY;
@@ -535,6 +580,8 @@ send_request(Connection *connection)
 	connection->enough = false;
 	connection->out_done = 0;
 	connection->body_done = 0;
+	connection->part = 0;
+	connection->part_done = 0;
 	connection->body_len = joined ? 0 : exchange->body_len;
 	exchange->reused = connection->used;
 	if (!outbox_http1_write_head(out, &target->shared, exchange) ||

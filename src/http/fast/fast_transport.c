@@ -199,6 +199,8 @@ fast_submit(HttpExchange *exchange)
 static long
 fast_timeout(void)
 {
+	if (!outbox_poller_is_flushed())
+		return 0;
 	return outbox_clock_ms_until(outbox_clock_earlier(outbox_curl_next_event(), outbox_fast_next_event()));
 }
 

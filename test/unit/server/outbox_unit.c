@@ -25,6 +25,8 @@
 #include "utils/uuid.h"
 
 #include "compat.h"
+#include "format/encode.h"
+#include "format/json_text.h"
 #include "format/request.h"
 #include "format/signature.h"
 #include "shared/pull_state.h"
@@ -36,6 +38,7 @@ PG_FUNCTION_INFO_V1(unit_request_ns);
 PG_FUNCTION_INFO_V1(unit_request_growth);
 PG_FUNCTION_INFO_V1(unit_sign);
 PG_FUNCTION_INFO_V1(unit_turn);
+PG_FUNCTION_INFO_V1(unit_json_text);
 PG_FUNCTION_INFO_V1(unit_wal_before);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
@@ -97,6 +100,9 @@ read_item(Jsonb *object)
 	message->headers = member_jsonb(object, "headers");
 	message->payload = JsonbToCString(NULL, &payload->root, VARSIZE(payload));
 	message->payload_len = strlen(message->payload);
+	message->large = member(object, "large") != NULL;
+	if (message->large)
+		message->payload = outbox_to_utf8(message->payload, message->payload_len, &message->payload_len);
 	if (attempt != NULL)
 		item.attempt = pg_strtoint32(attempt);
 	return item;
@@ -161,6 +167,21 @@ read_items(ArrayType *array, int *nitems)
 	return items;
 }
 
+static text *
+body_of(const OutboxRequest *request)
+{
+	StringInfoData body;
+
+	if (request->nparts == 0)
+		return cstring_to_text_with_len(request->body, (int) request->body_len);
+	initStringInfo(&body);
+	for (int i = 0; i < request->nparts; i++)
+		appendBinaryStringInfo(&body, request->parts[i].iov_base, (int) request->parts[i].iov_len);
+	if ((size_t) body.len != request->body_len)
+		elog(ERROR, "the parts are %d bytes, not %zu", body.len, request->body_len);
+	return cstring_to_text_with_len(body.data, body.len);
+}
+
 /*
  * unit_request(form jsonb, messages jsonb[], now timestamptz,
  *				OUT handler_lines text[], OUT lines text[], OUT body bytea)
@@ -186,7 +207,7 @@ unit_request(PG_FUNCTION_ARGS)
 	outbox_request_write(&request, form, items, nitems, now);
 	values[0] = text_array(form->headers, form->nheaders);
 	values[1] = text_array(request.headers, request.nheaders);
-	values[2] = PointerGetDatum(cstring_to_text_with_len(request.body, (int) request.body_len));
+	values[2] = PointerGetDatum(body_of(&request));
 	outbox_request_free(&request);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
@@ -291,6 +312,7 @@ unit_sign(PG_FUNCTION_ARGS)
 	char	   *id = text_to_cstring(PG_GETARG_TEXT_PP(2));
 	char	   *stamp = text_to_cstring(PG_GETARG_TEXT_PP(4));
 	char	   *body = text_to_cstring(PG_GETARG_TEXT_PP(5));
+	struct iovec parts[2];
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "signer",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext before = MemoryContextSwitchTo(context);
@@ -310,8 +332,10 @@ unit_sign(PG_FUNCTION_ARGS)
 	MemoryContextSwitchTo(before);
 
 	initStringInfo(&out);
+	parts[0] = (struct iovec) {body, strlen(body) / 2};
+	parts[1] = (struct iovec) {body + strlen(body) / 2, strlen(body) - strlen(body) / 2};
 	if (!outbox_signer_append(signer, &out, PG_GETARG_TIMESTAMPTZ(3), id, strlen(id),
-							  stamp, strlen(stamp), body, strlen(body)))
+							  stamp, strlen(stamp), parts, lengthof(parts)))
 		PG_RETURN_NULL();
 	if (out.len > outbox_signer_room(signer))
 		elog(ERROR, "a signature took more room than was said");
@@ -336,6 +360,20 @@ unit_turn(PG_FUNCTION_ARGS)
 		outbox_pull_state_unlock(&ref);
 	}
 	PG_RETURN_INT64((int64) turn);
+}
+
+/* unit.json_text(value, step): the text of it, written so many bytes at a time. */
+Datum
+unit_json_text(PG_FUNCTION_ARGS)
+{
+	OutboxJsonText text;
+	StringInfoData out;
+
+	initStringInfo(&out);
+	outbox_json_text_begin(&text, PG_GETARG_JSONB_P(0));
+	while (!outbox_json_text_write(&text, &out, PG_GETARG_INT32(1)))
+		CHECK_FOR_INTERRUPTS();
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
 }
 
 /* unit.wal_before(insert, segment_size): where WAL ends when the next record goes there. */
