@@ -25,6 +25,7 @@ bool		outbox_enabled = true;
 bool		outbox_settler = true;
 int			outbox_max_databases = 64;
 int			outbox_max_in_flight = 500;
+int			outbox_max_memory = 64 * 1024;
 int			outbox_rescan_interval = 60000;
 int			outbox_settle_interval = 50;
 int			outbox_shutdown_grace = 2000;
@@ -135,6 +136,11 @@ define_server_settings(void)
 							"Requests of one dispatcher that may be out at once.",
 							"The last tenth of them is for handlers that have none out.", &outbox_max_in_flight, 500, 1, 10000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.max_memory",
+							"Memory of one dispatcher for payloads and requests.",
+							"Half of it is for payloads larger than 64 kB.  One that does not fit goes when no other is there.",
+							&outbox_max_memory, 64 * 1024, 1024, MAX_KILOBYTES,
+							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.rescan_interval",
 							"Time between two looks at every outstanding delivery.",
 							"Catches what no doorbell told, such as rows put right by hand.",

@@ -38,6 +38,7 @@ extern bool outbox_enabled;
 extern bool outbox_settler;
 extern int	outbox_max_databases;
 extern int	outbox_max_in_flight;
+extern int	outbox_max_memory;	/* kB */
 extern int	outbox_rescan_interval; /* ms */
 extern int	outbox_settle_interval; /* ms */
 extern int	outbox_shutdown_grace;	/* ms */

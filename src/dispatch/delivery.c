@@ -13,6 +13,8 @@
 #include "utils/memutils.h"
 
 #include "dispatch/delivery.h"
+#include "dispatch/memory.h"
+#include "dispatch/payload.h"
 
 typedef struct DeliveryKey
 {
@@ -27,7 +29,6 @@ typedef struct DeliveryEntry
 } DeliveryEntry;
 
 static HTAB *deliveries = NULL;
-static size_t deliveries_bytes = 0;
 
 void
 outbox_deliveries_init(MemoryContext context)
@@ -61,6 +62,16 @@ outbox_delivery_find(const pg_uuid_t *id, int32 handler_id)
 	return entry ? entry->delivery : NULL;
 }
 
+static void
+count_memory(OutboxDelivery *delivery, int64 bytes)
+{
+	if (bytes == 0)
+		return;
+	delivery->memory += bytes;
+	delivery->lane->memory[OUTBOX_MEMORY_DELIVERIES] += bytes;
+	outbox_memory_count(OUTBOX_MEMORY_DELIVERIES, bytes);
+}
+
 void
 outbox_delivery_add(OutboxDelivery *delivery)
 {
@@ -68,14 +79,24 @@ outbox_delivery_add(OutboxDelivery *delivery)
 	DeliveryEntry *entry = hash_search(deliveries, &key, HASH_ENTER, NULL);
 
 	entry->delivery = delivery;
-	deliveries_bytes += delivery->bytes;
+	count_memory(delivery, sizeof(OutboxDelivery));
 }
 
 void
 outbox_delivery_grow(OutboxDelivery *delivery, size_t bytes)
 {
-	delivery->bytes += bytes;
-	deliveries_bytes += bytes;
+	count_memory(delivery, (int64) bytes);
+}
+
+void
+outbox_delivery_drop_message(OutboxDelivery *delivery)
+{
+	if (delivery->payload)
+		outbox_payload_release(delivery);
+	if (delivery->message)
+		pfree(delivery->message);
+	delivery->message = NULL;
+	count_memory(delivery, (int64) sizeof(OutboxDelivery) - (int64) delivery->memory);
 }
 
 void
@@ -85,18 +106,11 @@ outbox_delivery_free(OutboxDelivery *delivery)
 
 	Assert(delivery->order_key == NULL);
 	hash_search(deliveries, &key, HASH_REMOVE, NULL);
-	deliveries_bytes -= delivery->bytes;
-	if (delivery->message)
-		pfree(delivery->message);
+	outbox_delivery_drop_message(delivery);
+	count_memory(delivery, -(int64) delivery->memory);
 	if (delivery->error)
 		pfree(delivery->error);
 	if (delivery->response)
 		pfree(delivery->response);
 	pfree(delivery);
-}
-
-size_t
-outbox_deliveries_bytes(void)
-{
-	return deliveries_bytes;
 }

@@ -60,8 +60,11 @@ typedef struct OutboxDelivery
 	char		code[OUTBOX_CODE_LEN];	/* of the attempt before */
 
 	/* the message, as the request formats want it */
-	struct OutboxMessage *message;
-	size_t		bytes;			/* what it costs of the lane's and the dispatcher's bounds */
+	struct OutboxMessage *message;	/* NULL once it has been answered */
+	size_t		memory;			/* what it takes, a large payload apart (memory.h) */
+	bool		awaits_payload; /* which is large, and not there yet (payload.h) */
+	struct OutboxPayload *payload;	/* NULL: it is not large, or was not asked for */
+	dlist_node	payload_link;	/* among those that share it */
 
 	/* the outcome */
 	OutboxVerdict verdict;
@@ -100,8 +103,10 @@ extern void outbox_delivery_add(OutboxDelivery *delivery);
 /* Take it out of the table and give its memory back.  One that may have a key leaves by outbox_order_discard(). */
 extern void outbox_delivery_free(OutboxDelivery *delivery);
 
-/* It costs so many bytes more; and what all of them cost. */
+/* It takes so much more memory. */
 extern void outbox_delivery_grow(OutboxDelivery *delivery, size_t bytes);
-extern size_t outbox_deliveries_bytes(void);
+
+/* It will not be sent: give back what only sending needs. */
+extern void outbox_delivery_drop_message(OutboxDelivery *delivery);
 
 #endif							/* OUTBOX_DISPATCH_DELIVERY_H */

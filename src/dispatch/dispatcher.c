@@ -38,6 +38,8 @@
 #include "dispatch/lane.h"
 #include "dispatch/life.h"
 #include "dispatch/pacing.h"
+#include "dispatch/memory.h"
+#include "dispatch/payload.h"
 #include "dispatch/reading.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
@@ -61,6 +63,9 @@
 
 /* Lanes that are looked at before the loop goes on. */
 #define MAX_VISITS 64
+
+/* Lanes are asked to give back memory at most so often. */
+#define GIVE_BACK_EVERY_US (100 * 1000)
 
 /* Away from the sockets for so long, they are read before timeouts are judged. */
 #define LONG_ABSENCE_US (100 * 1000)
@@ -118,16 +123,51 @@ visit_ready_lanes(TimestampTz now, bool collect)
 	{
 		outbox_send_lane(lane, now);
 		outbox_lane_watch_clock(lane, now);
-		if (outbox_lane_wants_read(lane, now) && !(collect && outbox_duties_want_read(lane)))
+		if (!outbox_lane_wants_read(lane, now))
+			continue;
+		if (outbox_memory_allowance(OUTBOX_MEMORY_DELIVERIES, lane) <= 0)
+		{
+			outbox_memory_is_wanted(OUTBOX_MEMORY_DELIVERIES, 1);
+			outbox_lane_crowded(lane);
+		}
+		else if (!(collect && outbox_duties_want_read(lane)))
 			again[nagain++] = lane;
 	}
 	for (int i = 0; i < nagain; i++)
 		outbox_lane_ready(again[i]);
 }
 
+static void
+give_back(OutboxLane *lane, void *arg)
+{
+	outbox_lane_give_back(lane, *(TimestampTz *) arg);
+}
+
+/*
+ * Who waits for memory gets what others cannot use now, and another look when
+ * there is some.  Returns when to come again for that.
+ */
+static TimestampTz
+attend_memory(TimestampTz now)
+{
+	static bool wanted = false;
+	static TimestampTz next_look = DT_NOBEGIN;
+
+	wanted = outbox_memory_was_wanted() || wanted;
+	if (wanted && now >= next_look)
+	{
+		outbox_lanes_each(give_back, &now);
+		next_look = now + GIVE_BACK_EVERY_US;
+		wanted = false;
+	}
+	if (outbox_memory_was_freed())
+		outbox_lanes_have_room();
+	return wanted ? next_look : DT_NOEND;
+}
+
 /* How long the loop may sleep, in ms. */
 static long
-sleep_time(TimestampTz now)
+sleep_time(TimestampTz now, TimestampTz memory_due)
 {
 	bool		sends = outbox_life_sends();
 	TimestampTz until = outbox_duties_next(now, sends);
@@ -135,11 +175,12 @@ sleep_time(TimestampTz now)
 	long		ms = LONGEST_SLEEP_MS;
 
 	if (sends)
-		until = Min(until, outbox_lanes_any_ready() ? now : outbox_lanes_next_timer());
+		until = Min(until, outbox_lanes_any_ready() || outbox_payloads_writing() ? now : outbox_lanes_next_timer());
 	until = Min(until, outbox_on_settle_next());
 	until = Min(until, outbox_settler_next());
 	until = Min(until, outbox_confirm_next());
 	until = Min(until, outbox_life_grace_end());
+	until = Min(until, memory_due);
 
 	if (until < now + ms * 1000)
 		ms = until <= now ? 0 : (long) ((until - now + 999) / 1000);
@@ -198,6 +239,7 @@ main_loop(void)
 	for (;;)
 	{
 		TimestampTz begin;
+		TimestampTz memory_due;
 		bool		idle;
 
 		MemoryContextReset(iteration_context);
@@ -218,6 +260,8 @@ main_loop(void)
 		visit_ready_lanes(now, true);
 		outbox_duties_settle_and_read(now, outbox_life_sends());
 		now = outbox_steady_time();
+		if (outbox_life_sends())
+			outbox_payloads_write(now);
 		visit_ready_lanes(now, false);
 		/* Now that as much is out as can be. */
 		outbox_settler_attend(now, outbox_duties_may_settle(now), outbox_send_deliveries_out());
@@ -226,9 +270,10 @@ main_loop(void)
 		/* After the database work: what that has handed over may need another worker. */
 		outbox_on_settle_attend(now, may_run_functions());
 		report_activity();
+		memory_due = attend_memory(now);
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		outbox_statistics_report(now, idle);
-		outbox_wait(sleep_time(now));
+		outbox_wait(sleep_time(now, memory_due));
 		now = outbox_steady_time();
 	}
 }
@@ -251,6 +296,8 @@ initialize(Oid dboid)
 	outbox_lanes_init(AllocSetContextCreate(TopMemoryContext, "outbox lanes", ALLOCSET_DEFAULT_SIZES));
 	outbox_deliveries_init(TopMemoryContext);
 	outbox_fetch_init(AllocSetContextCreate(TopMemoryContext, "outbox deliveries", ALLOCSET_DEFAULT_SIZES));
+	outbox_memory_init();
+	outbox_payloads_init(AllocSetContextCreate(TopMemoryContext, "outbox payloads", ALLOCSET_DEFAULT_SIZES));
 }
 
 /* Leave without a fuss if the extension is not here, with a hint if it is of another version. */

@@ -24,6 +24,7 @@
 #include "dispatch/handler_status.h"
 #include "dispatch/life.h"
 #include "dispatch/order.h"
+#include "dispatch/payload.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
 #include "dispatch/schedule.h"
@@ -154,19 +155,19 @@ is_worth_waiting(int sqlstate)
 }
 
 /*
- * The error came while this delivery was read: is it to be blamed?  Failures
- * that may end by themselves are another's fault, unless the same delivery
- * meets them again and again.
+ * The error came while this message was read: is it to be blamed?  Failures
+ * that may end by themselves are another's fault, unless the same one meets
+ * them again and again.
  */
 static bool
-is_unreadable(const OutboxDelivery *delivery, int sqlstate)
+is_unreadable(const pg_uuid_t *id, int sqlstate)
 {
 	static pg_uuid_t suspect;
 	static int	times = 0;
 
-	if (memcmp(&suspect, &delivery->id, UUID_LEN) != 0)
+	if (memcmp(&suspect, id, UUID_LEN) != 0)
 		times = 0;
-	suspect = delivery->id;
+	suspect = *id;
 	return !is_worth_waiting(sqlstate) || ++times > MAX_FAILURES;
 }
 
@@ -175,6 +176,7 @@ static void
 fail_work(void)
 {
 	OutboxDelivery *poison = outbox_fetch_abort();
+	const pg_uuid_t *poison_payload = outbox_payloads_abort();
 	TimestampTz now = outbox_steady_time();
 	ErrorData  *edata;
 
@@ -184,9 +186,14 @@ fail_work(void)
 	outbox_signals_block();
 	SetLatch(MyLatch);
 
-	if (poison != NULL && is_unreadable(poison, edata->sqlerrcode))
+	if (poison != NULL && is_unreadable(&poison->id, edata->sqlerrcode))
 	{
 		bury_poison(poison, edata->message);
+		return;
+	}
+	if (poison_payload != NULL && is_unreadable(poison_payload, edata->sqlerrcode))
+	{
+		outbox_payload_bury(poison_payload, edata->message);
 		return;
 	}
 	if (poison != NULL)
@@ -379,18 +386,18 @@ successors_wanted(void)
 	return outbox_order_lanes(&lane, 1) > 0;
 }
 
-/* Has what kept them from being read kept successors, too? */
+/* Is there something to read for which no lane stands?  Successors are read along, unless they were missed. */
 static bool
-successors_missed(bool sends)
+others_wanted(bool sends)
 {
-	return sends && troubles[READ].pause > 0 && successors_wanted();
+	return sends && (outbox_payloads_asked() || (troubles[READ].pause > 0 && successors_wanted()));
 }
 
 /* The doorbell was emptied before, so the snapshot taken here sees whatever it rang for. */
 static bool
 read_lanes(TimestampTz now, bool sends)
 {
-	if (nto_read == 0 && !(sends && successors_wanted()))
+	if (nto_read == 0 && !(sends && (successors_wanted() || outbox_payloads_asked())))
 		return true;
 	/* What was written in this transaction is to be seen. */
 	PopActiveSnapshot();
@@ -400,7 +407,10 @@ read_lanes(TimestampTz now, bool sends)
 	for (int i = 0; i < nto_read; i++)
 		outbox_fetch_lane(to_read[i], now);
 	if (sends)
+	{
 		outbox_fetch_successors(now);
+		outbox_payloads_read();
+	}
 	outbox_fetch_end();
 	return true;
 }
@@ -447,6 +457,7 @@ do_parts(const bool *wanted, TimestampTz now, bool sends)
 	if (wanted[SETTLE])
 		outbox_settle_finish(now);
 	outbox_fetch_finish();
+	outbox_payloads_finish();
 	for (Duty duty = STATUS; duty <= last; duty++)
 	{
 		if (wanted[duty])
@@ -488,7 +499,7 @@ outbox_duties_settle_and_read(TimestampTz now, bool sends)
 	outbox_handler_status_look(now);
 	wanted[SETTLE] = settle && may_try(SETTLE, now);
 	wanted[STATUS] = (wanted[SETTLE] || outbox_handler_status_next() <= now) && may_try(STATUS, now);
-	wanted[READ] = (nto_read > 0 || wanted[SETTLE] || successors_missed(sends)) && may_try(READ, now);
+	wanted[READ] = (nto_read > 0 || wanted[SETTLE] || others_wanted(sends)) && may_try(READ, now);
 
 	if (troubles[STATUS].failures + troubles[SETTLE].failures + troubles[READ].failures > 0)
 	{
@@ -521,7 +532,7 @@ outbox_duties_next(TimestampTz now, bool sends)
 		next = Min(next, not_before_pause(RECOUNT, outbox_on_settle_recount_next()));
 	if (outbox_life_serves())
 		next = Min(next, not_before_pause(RESCAN, outbox_rescan_next()));
-	if (successors_missed(sends))
+	if (others_wanted(sends))
 		next = Min(next, not_before_pause(READ, now));
 	next = Min(next, not_before_pause(STATUS, outbox_handler_status_next()));
 	next = Min(next, not_before_pause(SETTLE, Min(outbox_outcomes_next_locked(), outbox_outcomes_next_aside())));

@@ -27,6 +27,7 @@
 #include "dispatch/durable.h"
 #include "dispatch/fetch.h"
 #include "dispatch/key_scan.h"
+#include "dispatch/memory.h"
 #include "dispatch/message_reader.h"
 #include "dispatch/order.h"
 #include "dispatch/reading.h"
@@ -39,8 +40,8 @@
 #define MAX_ENTRIES 20000
 #define MAX_RESCAN_ENTRIES 2000
 
-/* Payload bytes that one look at a lane may read. */
-#define MAX_READ_BYTES (1024 * 1024)
+/* Memory that one look at a lane may take. */
+#define MAX_READ_BYTES (4 * 1024 * 1024)
 
 /* Lanes whose successors one transaction reads. */
 #define MAX_SUCCESSOR_LANES 64
@@ -284,9 +285,9 @@ read_forward(OutboxLane *lane, OutboxReadBounds *bounds, TimestampTz now)
 static void
 set_bounds(const OutboxLane *lane, OutboxReadBounds *bounds)
 {
-	bounds->rows = outbox_lane_room(lane);
 	bounds->entries = MAX_ENTRIES;
-	bounds->bytes = MAX_READ_BYTES;
+	bounds->bytes = Min(outbox_memory_allowance(OUTBOX_MEMORY_DELIVERIES, lane), MAX_READ_BYTES);
+	bounds->rows = bounds->bytes > 0 ? outbox_lane_room(lane) : 0;
 }
 
 void

@@ -64,13 +64,14 @@ outbox_lane_create(int32 handler_id)
 	lane->more = true;
 	lane->next_due = DT_NOEND;
 	dlist_init(&lane->queue);
+	dlist_init(&lane->large);
 	return lane;
 }
 
 void
 outbox_lane_free(OutboxLane *lane)
 {
-	Assert(lane->in_flight == 0 && lane->unsettled == 0 && lane->nqueued == 0);
+	Assert(lane->in_flight == 0 && lane->unsettled == 0 && lane->nqueued == 0 && lane->nlarge == 0);
 	hash_search(lanes, &lane->handler_id, HASH_REMOVE, NULL);
 	pfree(lane);
 }
@@ -94,33 +95,37 @@ outbox_lane_is_saturated(const OutboxLane *lane)
 }
 
 static void
-count_queued(OutboxLane *lane, OutboxDelivery *delivery)
+count_queued(OutboxLane *lane, const OutboxDelivery *delivery, int n)
 {
-	delivery->phase = OUTBOX_PHASE_QUEUED;
-	lane->nqueued++;
-	lane->queued_bytes += delivery->bytes;
+	if (delivery->awaits_payload)
+		lane->nlarge += n;
+	else
+		lane->nqueued += n;
+	if (delivery->payload != NULL)
+		lane->nloaded += n;
 }
 
 void
 outbox_lane_enqueue(OutboxLane *lane, OutboxDelivery *delivery)
 {
-	dlist_push_tail(&lane->queue, &delivery->link);
-	count_queued(lane, delivery);
+	delivery->phase = OUTBOX_PHASE_QUEUED;
+	dlist_push_tail(delivery->awaits_payload ? &lane->large : &lane->queue, &delivery->link);
+	count_queued(lane, delivery, 1);
 }
 
 void
 outbox_lane_put_back(OutboxLane *lane, OutboxDelivery *delivery)
 {
-	dlist_push_head(&lane->queue, &delivery->link);
-	count_queued(lane, delivery);
+	delivery->phase = OUTBOX_PHASE_QUEUED;
+	dlist_push_head(delivery->awaits_payload ? &lane->large : &lane->queue, &delivery->link);
+	count_queued(lane, delivery, 1);
 }
 
 void
 outbox_lane_unqueue(OutboxLane *lane, OutboxDelivery *delivery)
 {
 	dlist_delete(&delivery->link);
-	lane->nqueued--;
-	lane->queued_bytes -= delivery->bytes;
+	count_queued(lane, delivery, -1);
 }
 
 OutboxDelivery *

@@ -31,6 +31,14 @@
 
 typedef struct OutboxOrder OutboxOrder;
 
+/* What memory is taken for (memory.h). */
+typedef enum OutboxMemory
+{
+	OUTBOX_MEMORY_DELIVERIES,
+	OUTBOX_MEMORY_PAYLOADS,
+	OUTBOX_MEMORIES
+} OutboxMemory;
+
 /* Keys to be read exactly, behind the lane's position. */
 typedef struct OutboxSpan
 {
@@ -60,7 +68,10 @@ typedef struct OutboxLane
 	/* what is in memory */
 	dlist_head	queue;
 	int			nqueued;
-	size_t		queued_bytes;
+	dlist_head	large;			/* those that wait for their payload, apart (payload.h) */
+	int			nlarge;
+	int			nloaded;		/* of both, those whose payload is there or on its way */
+	size_t		memory[OUTBOX_MEMORIES];
 	int			in_flight;		/* requests out */
 	int			unsettled;		/* answered, not settled */
 	int			handed_over;	/* of these, with the on_settle workers */
@@ -69,6 +80,7 @@ typedef struct OutboxLane
 	int			target;
 	int			sent_since_read;
 	TimestampTz last_read;
+	TimestampTz reads_after;	/* memory was short, and it may not send before */
 
 	/* reasons not to send now */
 	TimestampTz hold_until;		/* the receiver asked for time */
@@ -117,7 +129,10 @@ extern void outbox_lanes_each(void (*fn) (OutboxLane *lane, void *arg), void *ar
 /* True if so many answers wait for settlement that the lane sends and reads no more. */
 extern bool outbox_lane_is_saturated(const OutboxLane *lane);
 
-/* Queue a delivery that was read, and take the first one out again; NULL if there is none. */
+/*
+ * Queue a delivery that was read, and take the first one out again; NULL if
+ * there is none that could be sent.
+ */
 extern void outbox_lane_enqueue(OutboxLane *lane, OutboxDelivery *delivery);
 extern OutboxDelivery *outbox_lane_dequeue(OutboxLane *lane);
 

@@ -9,6 +9,7 @@
  */
 #include "postgres.h"
 
+#include "access/detoast.h"
 #include "access/genam.h"
 #include "access/relation.h"
 #include "access/relscan.h"
@@ -23,6 +24,7 @@
 
 #include "compat.h"
 #include "dispatch/durable.h"
+#include "dispatch/memory.h"
 #include "dispatch/message_reader.h"
 #include "table/columns.h"
 #include "table/relation.h"
@@ -152,8 +154,9 @@ build(const pg_uuid_t *id, MemoryContext context)
 	size_t		tenant;
 	size_t		correlation_id;
 	size_t		headers;
-	size_t		payload;
+	size_t		payload = 0;
 	size_t		payload_len;
+	bool		large;
 
 	initStringInfo(&buf);
 	appendStringInfoSpaces(&buf, MAXALIGN(sizeof(OutboxMessage)));
@@ -169,7 +172,10 @@ build(const pg_uuid_t *id, MemoryContext context)
 	value = get(Anum_message_correlation_id, &isnull);
 	correlation_id = append_text(&buf, value, isnull);
 	value = get(Anum_message_payload, &isnull);
-	payload = append_payload(&buf, value, &payload_len);
+	payload_len = toast_raw_datum_size(value);
+	large = payload_len > OUTBOX_LARGE_PAYLOAD;
+	if (!large)
+		payload = append_payload(&buf, value, &payload_len);
 
 	message = MemoryContextAlloc(context, buf.len);
 	memcpy(message, buf.data, buf.len);
@@ -183,6 +189,7 @@ build(const pg_uuid_t *id, MemoryContext context)
 	message->headers = (const Jsonb *) string_at(message, headers);
 	message->payload = string_at(message, payload);
 	message->payload_len = payload_len;
+	message->large = large;
 	return message;
 }
 
@@ -250,6 +257,21 @@ OutboxMessage *
 outbox_message_read(const pg_uuid_t *id, MemoryContext context)
 {
 	return find(id) ? build(id, context) : NULL;
+}
+
+Jsonb *
+outbox_message_read_payload(const pg_uuid_t *id, MemoryContext context)
+{
+	MemoryContext oldcontext;
+	Jsonb	   *payload;
+	bool		isnull;
+
+	if (!find(id))
+		return NULL;
+	oldcontext = MemoryContextSwitchTo(context);
+	payload = DatumGetJsonbPCopy(get(Anum_message_payload, &isnull));
+	MemoryContextSwitchTo(oldcontext);
+	return payload;
 }
 
 void

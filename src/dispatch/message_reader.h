@@ -26,9 +26,13 @@ extern void outbox_message_reader_forget(void);
 
 /*
  * The message of that id, as one chunk in a memory context; NULL if there is
- * none (deleted by hand).  It is noted as acted upon (durable.h).
+ * none (deleted by hand).  A large payload (memory.h) is left out: it has
+ * none then, but the length of its stored form.
  */
 extern OutboxMessage *outbox_message_read(const pg_uuid_t *id, MemoryContext context);
+
+/* Its payload by itself, in the stored form, decompressed, in a memory context; NULL if there is no such message. */
+extern Jsonb *outbox_message_read_payload(const pg_uuid_t *id, MemoryContext context);
 
 /* The one that was read must be durable before it is sent (durable.h). */
 extern void outbox_message_note_durability(void);

@@ -22,9 +22,8 @@
 #define READ_AHEAD_BESIDE_OTHERS 8	/* that are yet to be read */
 #define MAX_READ_AHEAD 1000
 
-/* Together, on one lane; and not while payloads in memory take up more than this. */
+/* Together, on one lane. */
 #define MAX_WAITING 2000
-#define MAX_WAITING_BYTES (16 * 1024 * 1024)
 
 /* Keys without members that are remembered, on all lanes together. */
 #define MAX_REMEMBERED 4096
@@ -493,7 +492,7 @@ outbox_order_room(const OutboxOrderKey *key)
 
 	if (key->count[OUTBOX_ORDER_FAILED] > 0)
 		return 0;
-	if (!key->flowing || key->order->nwaiting >= MAX_WAITING || outbox_deliveries_bytes() > MAX_WAITING_BYTES)
+	if (!key->flowing || key->order->nwaiting >= MAX_WAITING)
 		return unsent + key->count[OUTBOX_ORDER_OUT] == 0 ? 1 : 0;
 	return Max(0, read_ahead(key) - unsent);
 }
@@ -584,7 +583,8 @@ outbox_order_follower(OutboxDelivery *delivery)
 		return NULL;
 	next = member(dlist_next_node(&key->members, &delivery->order_link));
 	/* One that has failed before goes alone: those behind it would spend attempts on its account. */
-	if (next->order_state != OUTBOX_ORDER_WAITING || key->npinned > 0 || delivery->attempts > delivery->budget_from)
+	if (next->order_state != OUTBOX_ORDER_WAITING || next->awaits_payload || key->npinned > 0 ||
+		delivery->attempts > delivery->budget_from)
 		return NULL;
 	set_state(next, OUTBOX_ORDER_OUT);
 	return next;

@@ -29,11 +29,10 @@ batch_deadline(const OutboxLane *lane)
 	return oldest->due_since + lane->handler->batch_wait * 1000;
 }
 
-/* The earliest time that everything that can hold a lane back agrees to; in the past if it may send now. */
-static TimestampTz
-time_to_send(OutboxLane *lane, TimestampTz now)
+TimestampTz
+outbox_lane_held_until(OutboxLane *lane, TimestampTz now)
 {
-	TimestampTz when = Max(Max(lane->hold_until, lane->unsent_until), batch_deadline(lane));
+	TimestampTz when = Max(lane->hold_until, lane->unsent_until);
 
 	when = Max(when, outbox_rate_limit_next(&lane->rate, now));
 	when = Max(when, outbox_throttle_next(&lane->throttle, now));
@@ -42,22 +41,34 @@ time_to_send(OutboxLane *lane, TimestampTz now)
 	return when;
 }
 
-bool
-outbox_lane_may_send(OutboxLane *lane, TimestampTz now)
+/* Could the lane send now, but for a batch that is not full before that time? */
+static bool
+is_free(OutboxLane *lane, TimestampTz now, TimestampTz full)
 {
 	TimestampTz not_before;
 
-	if (lane->paused || lane->handler == NULL || lane->nqueued == 0)
-		return false;
 	if (lane->in_flight >= lane->handler->concurrency || outbox_lane_is_saturated(lane))
 		return false;
-	not_before = time_to_send(lane, now);
+	not_before = Max(outbox_lane_held_until(lane, now), full);
 	if (not_before > now)
 	{
 		outbox_lane_wake_at(lane, not_before);
 		return false;
 	}
 	return outbox_breaker_allows(&lane->breaker, now);
+}
+
+bool
+outbox_lane_is_free(OutboxLane *lane, TimestampTz now)
+{
+	return !lane->paused && lane->handler != NULL && is_free(lane, now, DT_NOBEGIN);
+}
+
+bool
+outbox_lane_may_send(OutboxLane *lane, TimestampTz now)
+{
+	return !lane->paused && lane->handler != NULL && lane->nqueued > 0 &&
+		is_free(lane, now, batch_deadline(lane));
 }
 
 void
@@ -67,6 +78,7 @@ outbox_lane_renew(OutboxLane *lane)
 	memset(&lane->throttle, 0, sizeof(lane->throttle));
 	memset(&lane->failing, 0, sizeof(lane->failing));
 	lane->hold_until = 0;
+	lane->reads_after = 0;
 	/* Something of before may be on its way into the row. */
 	outbox_handler_status_changed(lane);
 }
@@ -75,6 +87,7 @@ void
 outbox_lane_hurry(OutboxLane *lane, TimestampTz now)
 {
 	lane->hold_until = 0;
+	lane->reads_after = 0;
 	if (lane->breaker.state == OUTBOX_BREAKER_OPEN)
 		lane->breaker.until = Min(lane->breaker.until, now);
 	outbox_lane_forget_unsent(lane, NULL, NULL);

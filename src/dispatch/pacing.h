@@ -29,4 +29,10 @@ extern void outbox_lane_renew(OutboxLane *lane);
  */
 extern void outbox_lane_hurry(OutboxLane *lane, TimestampTz now);
 
+/* The same, whether there is anything to send or not. */
+extern bool outbox_lane_is_free(OutboxLane *lane, TimestampTz now);
+
+/* The earliest time that everything that can hold a lane back agrees to; in the past if none does. */
+extern TimestampTz outbox_lane_held_until(OutboxLane *lane, TimestampTz now);
+
 #endif							/* OUTBOX_PACING_H */

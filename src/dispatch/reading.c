@@ -14,6 +14,8 @@
 
 #include "dispatch/delivery.h"
 #include "dispatch/order.h"
+#include "dispatch/pacing.h"
+#include "dispatch/payload.h"
 #include "dispatch/reading.h"
 #include "dispatch/schedule.h"
 #include "worker/clock.h"
@@ -26,8 +28,8 @@
 /* On a lane that sends batches, at most so many unless one batch takes more. */
 #define MAX_QUEUED_IN_BATCHES 5000
 
-/* All unsent copies together. */
-#define MAX_QUEUED_BYTES (32 * 1024 * 1024)
+/* What may be sent within so long is not given back when memory is short. */
+#define GIVE_BACK_US (1 * USECS_PER_SEC)
 
 /*
  * Note a span behind the position.  When there is no room for another one,
@@ -56,12 +58,51 @@ add_span(OutboxLane *lane, const OutboxQueuePosition *lo, const OutboxQueuePosit
 	span->not_before = DT_NOBEGIN;
 }
 
+/* The lowest and the highest of a list, and of what they are already. */
+static void
+stretch(dlist_head *list, OutboxQueuePosition *lo, OutboxQueuePosition *hi)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, list)
+	{
+		const OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
+		OutboxQueuePosition at = {delivery->due_at, delivery->id};
+
+		if (outbox_position_cmp(&at, lo) < 0)
+			*lo = at;
+		if (outbox_position_cmp(&at, hi) > 0)
+			*hi = at;
+	}
+}
+
 void
-outbox_lane_forget_unsent(OutboxLane *lane, const OutboxQueuePosition *lo, const OutboxQueuePosition *hi)
+outbox_lane_give_back(OutboxLane *lane, TimestampTz now)
+{
+	OutboxQueuePosition lo = {DT_NOEND};
+	OutboxQueuePosition hi = {DT_NOBEGIN};
+	TimestampTz until;
+
+	if (lane->handler == NULL || lane->nqueued + lane->nlarge + outbox_order_waiting(lane->order) == 0)
+		return;
+	until = outbox_lane_held_until(lane, now);
+	if (until < now + GIVE_BACK_US)
+		return;
+	stretch(&lane->queue, &lo, &hi);
+	stretch(&lane->large, &lo, &hi);
+	outbox_lane_forget_unsent(lane, NULL, NULL);
+	if (outbox_position_cmp(&lo, &hi) <= 0)
+		add_span(lane, &lo, &hi, false);
+	lane->reads_after = until;
+	outbox_lane_wake_at(lane, until);
+}
+
+static void
+forget_unsent(OutboxLane *lane, dlist_head *list, const OutboxQueuePosition *lo, const OutboxQueuePosition *hi)
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &lane->queue)
+	dlist_foreach_modify(iter, list)
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, iter.cur);
 		OutboxQueuePosition key = {delivery->due_at, delivery->id};
@@ -71,8 +112,17 @@ outbox_lane_forget_unsent(OutboxLane *lane, const OutboxQueuePosition *lo, const
 		outbox_lane_unqueue(lane, delivery);
 		outbox_order_discard(delivery);
 	}
+}
+
+void
+outbox_lane_forget_unsent(OutboxLane *lane, const OutboxQueuePosition *lo, const OutboxQueuePosition *hi)
+{
+	forget_unsent(lane, &lane->queue, lo, hi);
+	forget_unsent(lane, &lane->large, lo, hi);
 	if (lo == NULL && lane->order)
 		outbox_order_forget_waiting(lane->order);
+	if (lane->nlarge == 0)
+		outbox_payloads_let_others_go(lane);
 }
 
 void
@@ -220,25 +270,20 @@ outbox_lane_watch_clock(OutboxLane *lane, TimestampTz now)
 bool
 outbox_lane_wants_read(const OutboxLane *lane, TimestampTz now)
 {
-	if (lane->paused || lane->handler == NULL)
+	if (lane->paused || lane->handler == NULL || lane->reads_after > now)
 		return false;
 	if (!lane->more && lane->next_due > outbox_to_wall(now) && !has_readable_span(lane, now) &&
 		!outbox_order_has_wanted(lane->order))
 		return false;
 	/* A batch that waits to become full can only become so by reading. */
-	return lane->nqueued <= Max(capacity(lane) / 2, lane->handler->batch_size - 1) &&
+	return lane->nqueued + lane->nlarge <= Max(capacity(lane) / 2, lane->handler->batch_size - 1) &&
 		outbox_lane_room(lane) > 0;
 }
 
 int
 outbox_lane_room(const OutboxLane *lane)
 {
-	if (outbox_lane_is_saturated(lane))
-		return 0;
-	/* Every lane may go on, but where there are thousands of them none takes much. */
-	if (outbox_deliveries_bytes() > MAX_QUEUED_BYTES)
-		return lane->nqueued > 0 ? 0 : 1;
-	return capacity(lane) - lane->nqueued;
+	return outbox_lane_is_saturated(lane) ? 0 : capacity(lane) - lane->nqueued - lane->nlarge;
 }
 
 void

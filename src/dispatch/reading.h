@@ -46,6 +46,12 @@ extern TimestampTz outbox_lane_span_time(const OutboxLane *lane, const OutboxSpa
 /* How many more rows the lane would like to hold. */
 extern int	outbox_lane_room(const OutboxLane *lane);
 
+/*
+ * Memory is short: forget what the lane may not send within a while.  It reads
+ * that again when it may.
+ */
+extern void outbox_lane_give_back(OutboxLane *lane, TimestampTz now);
+
 /* Called once per read: sets how far to read ahead from how fast the lane has been sending. */
 extern void outbox_lane_adapt_read_ahead(OutboxLane *lane, TimestampTz now);
 

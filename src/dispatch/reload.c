@@ -121,7 +121,10 @@ set_paused(OutboxLane *lane, bool paused)
 	if (paused && !lane->paused)
 		outbox_lane_forget_unsent(lane, NULL, NULL);
 	else if (!paused && lane->paused)
+	{
+		lane->reads_after = 0;
 		outbox_lane_reread(lane, DT_NOBEGIN);
+	}
 	lane->paused = paused;
 }
 
@@ -223,6 +226,7 @@ take_handler(void *arg, OutboxHandler *handler)
 	retire(lane->handler);
 	handler->current = true;
 	lane->handler = handler;
+	lane->reads_after = 0;
 	outbox_rate_limit_set(&lane->rate, handler->rate_limit, handler->rate_burst);
 	outbox_lane_ready(lane);
 }

@@ -22,7 +22,7 @@ extern void outbox_lane_ready(OutboxLane *lane);
 extern OutboxLane *outbox_lane_next_ready(void);
 extern bool outbox_lanes_any_ready(void);
 
-/* The lane can send no more until requests end, of whatever lane; and some have. */
+/* The lane can send, or read, no more until requests end or memory is given back, of whatever lane; and some have. */
 extern void outbox_lane_crowded(OutboxLane *lane);
 extern void outbox_lanes_have_room(void);
 

@@ -18,6 +18,7 @@
 #include "dispatch/handler_status.h"
 #include "dispatch/order.h"
 #include "dispatch/pacing.h"
+#include "dispatch/payload.h"
 #include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
@@ -215,6 +216,8 @@ write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 	exchange->headers = request->written.headers;
 	exchange->nheaders = request->written.nheaders;
 	exchange->body = request->written.body;
+	exchange->parts = request->written.parts;
+	exchange->nparts = request->written.nparts;
 	exchange->body_len = request->written.body_len;
 	exchange->capture_limit = handler->form->batch ?
 		Max(outbox_max_response_capture, BATCH_CAPTURE) : outbox_max_response_capture;
@@ -371,6 +374,8 @@ outbox_send_lane(OutboxLane *lane, TimestampTz now)
 		if (!send_request(request, now))
 			break;
 	}
+	if (!outbox_payloads_ask(lane, now))
+		outbox_lane_crowded(lane);
 }
 
 static const char *

@@ -113,6 +113,7 @@ outbox_outcome_add(OutboxDelivery *delivery)
 		return;
 	}
 	delivery->phase = OUTBOX_PHASE_ANSWERED;
+	outbox_delivery_drop_message(delivery);
 	if (delivery->finished_at == 0)
 		delivery->finished_at = GetCurrentTimestamp();
 	delivery->answered_at = outbox_steady_time();

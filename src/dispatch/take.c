@@ -55,7 +55,6 @@ build(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot)
 	value = slot_getattr(slot, Anum_delivery_code, &isnull);
 	if (!isnull)
 		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
-	delivery->bytes = sizeof(OutboxDelivery);
 	outbox_delivery_add(delivery);
 
 	/* Should its message be unreadable, outbox_take_abort() knows whose it was. */
@@ -98,11 +97,17 @@ bury_without_message(OutboxDelivery *delivery)
 static void
 read_message(OutboxDelivery *delivery)
 {
+	size_t		size;
+
 	delivery->message = outbox_message_read(&delivery->id, deliveries_context);
-	if (delivery->message != NULL)
-		outbox_delivery_grow(delivery, GetMemoryChunkSpace(delivery->message));
-	else
+	if (delivery->message == NULL)
+	{
 		bury_without_message(delivery);
+		return;
+	}
+	delivery->awaits_payload = delivery->message->large;
+	size = GetMemoryChunkSpace(delivery->message);
+	outbox_delivery_grow(delivery, size + outbox_request_room(delivery->lane->handler->form, size));
 }
 
 /* Both are kept until the transaction is over; then they are queued. */
@@ -125,7 +130,7 @@ outbox_take(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slo
 	dlist_push_tail(&taken, &delivery->link);
 	if (delivery->message != NULL)
 		outbox_message_note_durability();
-	bounds->bytes -= delivery->bytes;
+	bounds->bytes -= delivery->memory;
 }
 
 void

@@ -3,7 +3,9 @@
 # the arrival of the request.
 #
 # Options: --messages=N (1000 of 1 MB), --small=N (small ones measured beside
-# each kind, 300), --delay-ms=N (what the receiver of the large ones takes, 20)
+# each kind, 300), --delay-ms=N (what the receiver of the large ones takes, 20),
+# --handlers=N (with slow receivers, which have 20 requests out each, 25),
+# --max-memory=TEXT (outbox.max_memory, its default)
 use strict;
 use warnings;
 
@@ -12,7 +14,8 @@ use Time::HiRes qw(usleep);
 
 my $messages = option('messages', 1000);
 my $small = option('small', 300);
-my $node = bench_cluster('large', conf => "outbox.max_payload_size = '256MB'");
+my $max_memory = option('max-memory', '');
+my $node = bench_cluster('large', conf => "outbox.max_payload_size = '256MB'" . ($max_memory && "\noutbox.max_memory = '$max_memory'"));
 my $record = $node->basedir . '/record';
 open(my $create, '>', $record) or die $!;
 close $create;
@@ -80,7 +83,25 @@ sub measure
 	return;
 }
 
+# Many slow receivers, each of which could have 20 of some MB out, while small
+# ones come: nobody waits for the end of that.
+sub measure_out
+{
+	my ($handlers, $mb) = @_;
+	my $slow_port = start_receiver('--delay-ms', 2000);
+	$node->restart;
+	$node->handler("slow$_", ["slow$_.*"], "http://127.0.0.1:$slow_port/", concurrency => 20, timeout => '60 s') foreach 1 .. $handlers;
+	latencies($node, $small_port, $record, 20);
+	my $sampling = start_sampling();
+	$node->sql("SELECT count(outbox.stage('slow' || h || '.x', p)) FROM public.payload($mb) AS p, generate_series(1, $handlers) AS h, generate_series(1, 20)");
+	my $figures = latencies($node, $small_port, $record, $small);
+	report("$handlers slow receivers, 20 of $mb MB for each: most memory", '%8.0f MB', stop_sampling($sampling));
+	report('small ones meanwhile: p50, p99, longest', '%8.1f ms, %.1f ms, %.1f ms', map { $figures->{$_} / 1000 } qw(p50 p99 longest));
+	return;
+}
+
 measure($messages, 1);
 measure(20, 16);
 measure(4, 64);
+measure_out(option('handlers', 25), 4);
 $node->stop('immediate');

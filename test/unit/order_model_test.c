@@ -218,12 +218,6 @@ outbox_delivery_find(const pg_uuid_t *id, int32 handler_id)
 	return in_memory[row_of(id)];
 }
 
-size_t
-outbox_deliveries_bytes(void)
-{
-	return 0;
-}
-
 void
 outbox_delivery_free(OutboxDelivery *delivery)
 {
