@@ -135,7 +135,7 @@ sub slurp
 
 my $readme = slurp('README.md');
 my $comment = $node->sql(q{SELECT obj_description('outbox.create_handler'::regproc)});
-my ($table) = $readme =~ /^\| option \| default \| meaning \|\n(.*?)\n\n/ms;
+my ($table) = $readme =~ /^## Handlers\n.*?^\| option \| default \| meaning \|\n(.*?)\n\n/ms;
 my %documented;
 foreach my $line (split /\n/, $table)
 {
