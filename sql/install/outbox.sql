@@ -84,6 +84,10 @@ CREATE TABLE outbox.message (
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
+-- For operators; who names none of these pays for none of them.
+CREATE INDEX message_tenant ON outbox.message (tenant) WHERE tenant IS NOT NULL;
+CREATE INDEX message_key ON outbox.message (key) WHERE key IS NOT NULL;
+CREATE INDEX message_correlation ON outbox.message (correlation_id) WHERE correlation_id IS NOT NULL;
 CREATE UNIQUE INDEX message_dedupe ON outbox.message ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL;
 CREATE INDEX message_replace ON outbox.message ((COALESCE(tenant, '')), replace_key, id) WHERE replace_key IS NOT NULL;
 
@@ -139,7 +143,10 @@ CREATE TABLE outbox.receipt (
 COMMENT ON TABLE outbox.receipt IS 'Receipts: what became of deliveries that are settled, one for each message and handler, until outbox.prune() removes it';
 -- Few among many.  The condition is written so that no statistics of the column
 -- speak of it: the planner always takes it for rare, and this index with it.
-CREATE INDEX receipt_buried ON outbox.receipt (state, handler_id, message_id) WHERE state + 0 IN (4, 5);
+CREATE INDEX receipt_dead ON outbox.receipt (handler_id, message_id) WHERE state + 0 = 4;
+CREATE INDEX receipt_died ON outbox.receipt (settled_at) WHERE state + 0 = 4;
+CREATE INDEX receipt_cancelled ON outbox.receipt (handler_id, message_id) WHERE state + 0 = 5;
+CREATE INDEX receipt_buried ON outbox.receipt (message_id, handler_id) WHERE state + 0 IN (4, 5);
 CREATE INDEX receipt_blocking ON outbox.receipt (handler_id, key, message_id) WHERE key IS NOT NULL;
 
 -- The formats of requests: a table in the library (src/format/format.c).
@@ -341,10 +348,19 @@ CREATE TABLE outbox.inbox (
 COMMENT ON TABLE outbox.inbox IS 'Messages accepted from elsewhere, each once until it expires; see outbox.accept()';
 CREATE INDEX inbox_expires ON outbox.inbox (expires_at);
 
+-- How far the bounded calls of outbox.prune() have come: what is kept below is
+-- looked at again when they begin anew.  One row.
+CREATE TABLE outbox.prune_position (
+	reached uuid NOT NULL
+);
+COMMENT ON TABLE outbox.prune_position IS 'Where the next bounded call of outbox.prune() goes on';
+INSERT INTO outbox.prune_position VALUES ('00000000-0000-0000-0000-000000000000');
+
 -- A publication of all tables takes these along; those without a key could
 -- not be updated then.
 ALTER TABLE outbox.installation REPLICA IDENTITY FULL;
 ALTER TABLE outbox.handler_secret REPLICA IDENTITY FULL;
+ALTER TABLE outbox.prune_position REPLICA IDENTITY FULL;
 
 -- A restored dump or an upgraded cluster keeps everything.
 SELECT pg_catalog.pg_extension_config_dump('outbox.installation', '');
@@ -360,6 +376,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue_id', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.consumer', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.prune_position', 'WHERE false');
 
 -----------------------------------------------------------------------------
 -- Plumbing: not for callers
@@ -1332,10 +1349,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 					AND (f.proname = ANY (p.views) OR f.proname IN ('sender', 'aside') AND 'waiting' = ANY (p.views))),
 		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
 	FROM (VALUES
-		('producer', '{stage,try_stage,stage_many,watch,unwatch,announce}'::text[], '{watched}'::text[]),
+		('producer', '{stage,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health}',
-			'{deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched}'),
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health,status,handlers_of}',
+			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched}'),
 		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
@@ -1484,7 +1501,7 @@ BEGIN
 	PERFORM outbox_internal.grant_part('producer', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_producer IS
-'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.try_stage() and outbox.stage_many(), and nothing else.
+'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), and nothing else.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
 
@@ -1502,7 +1519,7 @@ BEGIN
 	PERFORM outbox_internal.grant_part('operator', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_operator IS
-'Allow a role, and the members of it, to look after deliveries: to read every view, payloads of dead letters included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, prune, drain, verify and health. Not to make or change handlers, which is to send messages anywhere, nor to erase, adopt or grant.
+'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, prune, drain, verify, health, status and handlers_of. Not to make or change handlers, which is to send messages anywhere, nor to erase, adopt or grant.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
 
@@ -1640,6 +1657,19 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.handler_of_message IS 'Internal: the handler of that name which the message was routed to; raises if there is none';
 
+-- What a bulk operator chooses by; where a field is NULL, by the others.  Of one
+-- message: lowest and highest are its id.
+CREATE TYPE outbox_internal.filter AS (
+	handler_id int,
+	lowest uuid,
+	highest uuid,
+	topic text,
+	tenant text,
+	code text,
+	settled_before timestamptz
+);
+COMMENT ON TYPE outbox_internal.filter IS 'Internal: which deliveries are meant; lowest and highest are ids of messages, topic is a pattern';
+
 -- Refuse what would select nothing or mean something else.
 CREATE FUNCTION outbox_internal.check_filter(topic text, since timestamptz, until timestamptz, max_rows bigint) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1658,6 +1688,37 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_filter IS 'Internal: raises invalid_parameter_value for an impossible filter';
 
+-- The filter that these arguments of a bulk operator mean.
+CREATE FUNCTION outbox_internal.make_filter(handler text, since timestamptz, until timestamptz, topic text, tenant text, code text,
+	settled_before timestamptz) RETURNS outbox_internal.filter
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	f outbox_internal.filter;
+BEGIN
+	IF handler IS NOT NULL THEN
+		f.handler_id := outbox_internal.live_handler(handler);
+	END IF;
+	f.lowest := outbox_internal.id_floor(coalesce(since, '-infinity'));
+	f.highest := outbox_internal.id_floor(coalesce(until, 'infinity'));
+	f.topic := topic;
+	f.tenant := tenant;
+	f.code := code;
+	f.settled_before := settled_before;
+	RETURN f;
+END $$;
+COMMENT ON FUNCTION outbox_internal.make_filter IS 'Internal: the filter that arguments of that name mean; raises undefined_object if there is no such handler';
+
+CREATE FUNCTION outbox_internal.check_goes_on(called text, max_rows bigint, settled_before timestamptz) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF max_rows IS NOT NULL AND settled_before IS NULL THEN
+		RAISE EXCEPTION 'outbox.%() needs settled_before along with max_rows to deliver again what was delivered', called
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = 'A second call would choose the same deliveries, once they have been delivered again. Pass the time of the first call with each of them.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_goes_on IS 'Internal: raises invalid_parameter_value if a second call of that function would choose the same deliveries again';
+
 -- Is there a delivery or a receipt of this message for this handler?  Looks
 -- under the latest snapshot, whatever the transaction's, and in both tables
 -- under the same: whoever has locked the message can rely on a no.
@@ -1665,54 +1726,75 @@ CREATE FUNCTION outbox_internal.is_routed(message_id uuid, handler_id int) RETUR
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_is_routed';
 COMMENT ON FUNCTION outbox_internal.is_routed IS 'Internal: does a handler have a delivery or a receipt of this message, as of now?';
 
--- Settled deliveries back to pending.  The one place that does it.
--- Parameters are folded into each plan, and plans that would read a table whole
--- or depend on what the planner believes of it are ruled out.
-CREATE FUNCTION outbox_internal.revive(only_handler int, lowest uuid, highest uuid, topic text, tenant text, code text,
-	states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
+-- Which receipts of these states are meant, oldest message first, and where
+-- they are.  Nothing is locked: what has changed before the caller locks it is
+-- no longer there, or no longer in one of the states.  Parameters are folded
+-- into the plan, and plans that would read a table whole, or depend on what the
+-- planner believes of it, are ruled out.  What the message says is looked up one
+-- by one, and only if it is asked for.
+CREATE FUNCTION outbox_internal.choose_settled(f outbox_internal.filter, states smallint[], max_rows bigint, OUT ids uuid[], OUT places tid[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+	live int[] := ARRAY(SELECT h.id FROM outbox.handler h WHERE h.dropped_at IS NULL);
+BEGIN
+	SELECT array_agg(c.message_id), array_agg(c.place) INTO ids, places
+	FROM (
+		SELECT r.message_id, r.ctid AS place
+		FROM outbox.receipt r
+		WHERE r.state = ANY (states) AND (3 = ANY (states) OR r.state + 0 IN (4, 5)) AND (states <> '{4}' OR r.state + 0 = 4)
+			AND r.message_id >= f.lowest AND r.message_id <= f.highest
+			AND (f.handler_id IS NULL OR r.handler_id = f.handler_id) AND r.handler_id = ANY (live) AND r.handler_id <> 0
+			AND (f.settled_before IS NULL OR r.settled_at < f.settled_before)
+			AND (f.code IS NULL OR r.code = f.code)
+			AND (f.tenant IS NULL OR f.tenant = (SELECT m.tenant FROM outbox.message m WHERE m.id = r.message_id))
+			AND (f.topic IS NULL OR outbox_internal.topic_taken(ARRAY[f.topic], (SELECT m.topic FROM outbox.message m WHERE m.id = r.message_id)))
+		ORDER BY r.message_id, r.handler_id
+		LIMIT max_rows) AS c;
+END $$;
+COMMENT ON FUNCTION outbox_internal.choose_settled IS 'Internal: the messages and the places of receipts in these states, up to so many, oldest message first; NULL if there is none';
+
+-- On a standby nothing is done, not even if there is nothing to do.
+CREATE FUNCTION outbox_internal.check_writable(called text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF current_setting('transaction_read_only')::boolean THEN
+		RAISE EXCEPTION 'cannot execute outbox.%() in a read-only transaction', called
+			USING ERRCODE = 'read_only_sql_transaction', HINT = 'Call it on the primary, in a transaction that may write.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_writable IS 'Internal: raise read_only_sql_transaction for a function of that name where nothing can be written';
+
+-- Settled deliveries back to pending.  The one place that does it.  Its plans
+-- find rows by their keys or places and hold for any number of them, so a
+-- session makes them once.
+CREATE FUNCTION outbox_internal.revive(f outbox_internal.filter, states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
 	-- One time for all of them: then they are read in the order of their ids.
 	at timestamptz := clock_timestamp();
+	ids uuid[];
 	places tid[];
 	n bigint;
 BEGIN
-	IF dry_run THEN
-		SELECT count(*) INTO n
-		FROM (
-			SELECT FROM outbox.receipt r
-			JOIN outbox.handler h ON h.id = r.handler_id
-			JOIN outbox.message m ON m.id = r.message_id
-			WHERE r.state = ANY (states) AND (3 = ANY (states) OR r.state + 0 IN (4, 5))
-				AND r.message_id >= lowest AND r.message_id <= highest
-				AND (only_handler IS NULL OR r.handler_id = only_handler) AND r.handler_id <> 0 AND h.dropped_at IS NULL
-				AND (revive.code IS NULL OR r.code = revive.code)
-				AND (revive.tenant IS NULL OR m.tenant = revive.tenant)
-				AND (revive.topic IS NULL OR outbox_internal.topic_taken(ARRAY[revive.topic], m.topic))
-			LIMIT max_rows) AS chosen;
-		RETURN n;
-	END IF;
-
-	SELECT array_agg(c.place) INTO places
-	FROM (
-		SELECT r.ctid AS place
+	IF f.lowest = f.highest THEN
+		SELECT array_agg(r.message_id), array_agg(r.ctid) INTO ids, places
 		FROM outbox.receipt r
-		JOIN outbox.handler h ON h.id = r.handler_id
-		JOIN outbox.message m ON m.id = r.message_id
-		WHERE r.state = ANY (states) AND (3 = ANY (states) OR r.state + 0 IN (4, 5))
-			AND r.message_id >= lowest AND r.message_id <= highest
-			AND (only_handler IS NULL OR r.handler_id = only_handler) AND r.handler_id <> 0 AND h.dropped_at IS NULL
-			AND (revive.code IS NULL OR r.code = revive.code)
-			AND (revive.tenant IS NULL OR m.tenant = revive.tenant)
-			AND (revive.topic IS NULL OR outbox_internal.topic_taken(ARRAY[revive.topic], m.topic))
-		ORDER BY r.message_id, r.handler_id
-		LIMIT max_rows
-		FOR NO KEY UPDATE OF m FOR UPDATE OF r) AS c;
-
+		WHERE r.message_id = f.lowest AND (f.handler_id IS NULL OR r.handler_id = f.handler_id) AND r.state = ANY (states)
+			AND r.handler_id <> 0 AND (SELECT h.dropped_at IS NULL FROM outbox.handler h WHERE h.id = r.handler_id);
+	ELSE
+		SELECT c.ids, c.places INTO ids, places FROM outbox_internal.choose_settled(f, states, max_rows) c;
+	END IF;
+	IF dry_run OR places IS NULL THEN
+		RETURN coalesce(cardinality(places), 0);
+	END IF;
+	-- So that prune() cannot remove them.
+	PERFORM FROM outbox.message m WHERE m.id = ANY (ids) ORDER BY m.id FOR NO KEY UPDATE;
 	WITH gone AS (
 		-- By where they are, as cancel_rows() does; what else is needed by scalar subqueries, each by its key.
-		DELETE FROM outbox.receipt r WHERE r.ctid = ANY (places)
+		DELETE FROM outbox.receipt r
+		WHERE r.ctid = ANY (places) AND r.state = ANY (states) AND (SELECT true FROM outbox.message m WHERE m.id = r.message_id)
 		RETURNING r.message_id, r.handler_id, r.attempts, r.state, r.budget_from
 	), counted AS (
 		-- The first request of a budget may be out still for what was cancelled
@@ -1742,8 +1824,7 @@ COMMENT ON FUNCTION outbox_internal.revive IS 'Internal: bring settled deliverie
 -- for dead letters nobody took, and for handlers younger than the message.
 -- What is chosen is looked at again when its message is locked, as everybody
 -- does who gives an old message a new delivery.
-CREATE FUNCTION outbox_internal.route_again(only_handler int, only_unrouted boolean, lowest uuid, highest uuid, topic text, tenant text,
-	max_rows bigint, dry_run boolean) RETURNS bigint
+CREATE FUNCTION outbox_internal.route_again(f outbox_internal.filter, only_unrouted boolean, states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
 DECLARE
@@ -1756,15 +1837,16 @@ BEGIN
 		SELECT m.id AS message_id, h.id AS handler_id
 		FROM (
 			SELECT all_of_them.* FROM outbox.message all_of_them
-			WHERE NOT only_unrouted AND all_of_them.id >= lowest AND all_of_them.id <= highest
+			WHERE NOT only_unrouted AND all_of_them.id >= f.lowest AND all_of_them.id <= f.highest
 			UNION ALL
 			SELECT unrouted.* FROM outbox.receipt r JOIN outbox.message unrouted ON unrouted.id = r.message_id
-			WHERE only_unrouted AND r.state + 0 IN (4, 5) AND r.state IN (4, 5) AND r.handler_id = 0
-				AND r.message_id >= lowest AND r.message_id <= highest) AS m
+			WHERE only_unrouted AND r.state + 0 IN (4, 5) AND r.state = ANY (states) AND (states <> '{4}' OR r.state + 0 = 4) AND r.handler_id = 0
+				AND (f.settled_before IS NULL OR r.settled_at < f.settled_before)
+				AND r.message_id >= f.lowest AND r.message_id <= f.highest) AS m
 		JOIN outbox.handler h ON h.dropped_at IS NULL AND h.id <> 0 AND outbox_internal.topic_taken(h.topics, m.topic)
-		WHERE (only_handler IS NULL OR h.id = only_handler)
-			AND (route_again.tenant IS NULL OR m.tenant = route_again.tenant)
-			AND (route_again.topic IS NULL OR outbox_internal.topic_taken(ARRAY[route_again.topic], m.topic))
+		WHERE (f.handler_id IS NULL OR h.id = f.handler_id)
+			AND (f.tenant IS NULL OR m.tenant = f.tenant)
+			AND (f.topic IS NULL OR outbox_internal.topic_taken(ARRAY[f.topic], m.topic))
 			AND NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = m.id AND d.handler_id = h.id)
 			AND NOT EXISTS (SELECT FROM outbox.receipt r WHERE r.message_id = m.id AND r.handler_id = h.id)
 		ORDER BY m.id, h.id
@@ -1803,15 +1885,20 @@ CREATE FUNCTION outbox.requeue(id uuid, handler text DEFAULT NULL, tenant text D
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
+	f outbox_internal.filter;
 	n bigint;
 BEGIN
 	PERFORM outbox_internal.lock_message(id, tenant);
 	IF handler IS NOT NULL THEN
 		only_handler := outbox_internal.handler_of_message(id, handler);
 	END IF;
-	n := outbox_internal.revive(only_handler, id, id, NULL, NULL, NULL, '{4,5}', NULL, false);
-	IF only_handler IS NULL OR only_handler = 0 THEN
-		n := n + outbox_internal.route_again(NULL, true, id, id, NULL, NULL, NULL, false);
+	f.handler_id := only_handler;
+	f.lowest := id;
+	f.highest := id;
+	n := outbox_internal.revive(f, '{4,5}', NULL, false);
+	IF EXISTS (SELECT FROM outbox.receipt r WHERE r.message_id = id AND r.handler_id = 0 AND (only_handler IS NULL OR only_handler = 0)) THEN
+		f.handler_id := NULL;
+		n := n + outbox_internal.route_again(f, true, '{4,5}', NULL, false);
 	END IF;
 	IF n > 0 THEN
 		RETURN n;
@@ -1847,13 +1934,12 @@ Errors: no_data_found if there is no such message or delivery, undefined_object 
 
 CREATE FUNCTION outbox.requeue_where(handler text DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL, code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, include_delivered boolean DEFAULT false,
-	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
+	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false,
+	include_cancelled boolean DEFAULT false, settled_before timestamptz DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
-	only_handler int;
-	lowest uuid := outbox_internal.id_floor(coalesce(since, '-infinity'));
-	highest uuid := outbox_internal.id_floor(coalesce(until, 'infinity'));
-	states smallint[] := '{4,5}';
+	f outbox_internal.filter;
+	states smallint[] := '{4}';
 	n bigint := 0;
 BEGIN
 	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
@@ -1862,34 +1948,39 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'Name a handler, topic, tenant, code or time range; since => ''-infinity'' means everything.';
 	END IF;
-	IF handler IS NOT NULL THEN
-		only_handler := outbox_internal.live_handler(handler);
+	f := outbox_internal.make_filter(handler, since, until, topic, tenant, code, settled_before);
+	IF NOT coalesce(dry_run, false) THEN
+		PERFORM outbox_internal.check_writable('requeue_where');
+	END IF;
+	IF include_cancelled THEN
+		states := states || 5::smallint;
 	END IF;
 	IF include_delivered THEN
-		states := '{3,4,5}';
+		PERFORM outbox_internal.check_goes_on('requeue_where', max_rows, settled_before);
+		states := states || 3::smallint;
 	END IF;
-	IF only_handler IS DISTINCT FROM 0 THEN
-		n := outbox_internal.revive(only_handler, lowest, highest, topic, tenant, code, states, max_rows, coalesce(dry_run, false));
+	IF f.handler_id IS DISTINCT FROM 0 THEN
+		n := outbox_internal.revive(f, states, max_rows, coalesce(dry_run, false));
 	END IF;
-	IF (only_handler IS NULL OR only_handler = 0) AND (code IS NULL OR code = 'unrouted') AND (max_rows IS NULL OR n < max_rows) THEN
-		n := n + outbox_internal.route_again(NULL, true, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
+	IF (f.handler_id IS NULL OR f.handler_id = 0) AND (code IS NULL OR code = 'unrouted') AND (max_rows IS NULL OR n < max_rows) THEN
+		f.handler_id := NULL;
+		n := n + outbox_internal.route_again(f, true, states, max_rows - n, coalesce(dry_run, false));
 	END IF;
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.requeue_where IS
-'Bring many dead and cancelled deliveries back at once, as outbox.requeue() does for one message.
+'Bring many dead deliveries back at once, as outbox.requeue() does for one message.
 Every argument narrows the choice and at least one of the first six is needed: handler (name), topic (a pattern, as handlers have), tenant, code (of the last outcome), since and until (time of staging; until is excluded).
-include_delivered: also deliver again what was delivered. max_rows: at most so many, oldest first. dry_run: change nothing, only count.
+include_cancelled: also what was cancelled. include_delivered: also deliver again what was delivered. max_rows: at most so many, oldest first; call it again until it returns 0, each time in a transaction of its own, and nobody waits for long. settled_before: only what was settled before that time; the same with each of those calls, it keeps out what has been settled again since. dry_run: change nothing, only count.
 Outstanding deliveries and those of dropped handlers are never touched. All in the caller''s transaction.
-Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter.';
+Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter, or for include_delivered with max_rows but without settled_before.';
 
 CREATE FUNCTION outbox.replay(handler text, since timestamptz, until timestamptz DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL,
-	backfill boolean DEFAULT false, max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
+	backfill boolean DEFAULT false, max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false,
+	settled_before timestamptz DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
-	only_handler int;
-	lowest uuid := outbox_internal.id_floor(since);
-	highest uuid := outbox_internal.id_floor(coalesce(until, 'infinity'));
+	f outbox_internal.filter;
 	n bigint;
 BEGIN
 	IF since IS NULL THEN
@@ -1897,14 +1988,19 @@ BEGIN
 			USING ERRCODE = 'null_value_not_allowed', HINT = 'since => ''-infinity'' means everything that is still retained.';
 	END IF;
 	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
-	only_handler := outbox_internal.live_handler(handler);
-	IF only_handler = 0 THEN
+	PERFORM outbox_internal.check_goes_on('replay', max_rows, settled_before);
+	IF NOT coalesce(dry_run, false) THEN
+		PERFORM outbox_internal.check_writable('replay');
+	END IF;
+	PERFORM outbox_internal.live_handler(handler);
+	f := outbox_internal.make_filter(handler, since, until, topic, tenant, NULL, settled_before);
+	IF f.handler_id = 0 THEN
 		RAISE EXCEPTION 'handler "%" cannot be replayed', handler
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'It keeps what nobody took; use outbox.requeue_where().';
 	END IF;
-	n := outbox_internal.revive(only_handler, lowest, highest, topic, tenant, NULL, '{3}', max_rows, coalesce(dry_run, false));
+	n := outbox_internal.revive(f, '{3}', max_rows, coalesce(dry_run, false));
 	IF backfill AND (max_rows IS NULL OR n < max_rows) THEN
-		n := n + outbox_internal.route_again(only_handler, false, lowest, highest, topic, tenant, max_rows - n, coalesce(dry_run, false));
+		n := n + outbox_internal.route_again(f, false, NULL, max_rows - n, coalesce(dry_run, false));
 	END IF;
 	RETURN n;
 END $$;
@@ -1912,9 +2008,9 @@ COMMENT ON FUNCTION outbox.replay IS
 'Deliver again to one handler what it was delivered: pending, due now, with a fresh attempt budget, under the same message id and the next attempt number.
 handler: name. since, until: time of staging; until is excluded and may be left out. topic: a pattern. tenant: only this tenant''s.
 backfill: also messages of the handler''s topics that it never had, staged before it was created or before it took the topic; none before the time that it was scheduled for.
-max_rows: at most so many, oldest first. dry_run: change nothing, only count.
+max_rows: at most so many, oldest first; call it again until it returns 0. settled_before: only what was delivered before that time, which is needed with max_rows: the same with each call, so that none delivers again what the one before it has delivered again. dry_run: change nothing, only count.
 Dead and cancelled deliveries are left to outbox.requeue_where(). Only what outbox.prune() has not removed can be replayed.
-Returns the number of deliveries. Errors: undefined_object for an unknown or dropped handler, invalid_parameter_value for an impossible range.';
+Returns the number of deliveries. Errors: undefined_object for an unknown or dropped handler, invalid_parameter_value for an impossible range, or for max_rows without settled_before.';
 
 -- Tell the dispatcher at commit of those that may be tried now that what was
 -- before them of their keys is settled.
@@ -1931,10 +2027,11 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.ring_successors IS 'Internal: tell the dispatcher at commit about the first outstanding delivery of each of these keys';
 
--- Outstanding deliveries to cancelled.
-CREATE FUNCTION outbox_internal.cancel(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
-	max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+-- Outstanding deliveries to cancelled.  They are chosen and locked by one
+-- statement, because they move: one that is claimed or retried meanwhile is
+-- followed to where it is then.
+CREATE FUNCTION outbox_internal.cancel(f outbox_internal.filter, reason text, max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
 	ids uuid[];
@@ -1944,32 +2041,34 @@ DECLARE
 	places tid[];
 	n bigint;
 BEGIN
-	IF dry_run THEN
-		SELECT count(*) INTO n
+	IF f.lowest = f.highest THEN
+		SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.key), array_agg(c.place)
+		INTO ids, handlers, due, keys, places
 		FROM (
-			SELECT FROM outbox.delivery d
-			JOIN outbox.message m ON m.id = d.message_id
-			WHERE d.message_id >= lowest AND d.message_id <= highest
-				AND (only_handler IS NULL OR d.handler_id = only_handler)
-				AND (cancel.tenant IS NULL OR m.tenant = cancel.tenant)
-				AND (cancel.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel.topic], m.topic))
-			LIMIT max_rows) AS chosen;
-		RETURN n;
+			SELECT d.message_id, d.handler_id, d.due_at, d.key, d.ctid AS place
+			FROM outbox.delivery d
+			WHERE d.message_id = f.lowest AND (f.handler_id IS NULL OR d.handler_id = f.handler_id)
+			ORDER BY d.message_id, d.handler_id
+			FOR UPDATE) AS c;
+	ELSE
+		EXECUTE format($q$
+			SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.key), array_agg(c.place)
+			FROM (
+				SELECT d.message_id, d.handler_id, d.due_at, d.key, d.ctid AS place
+				FROM outbox.delivery d
+				WHERE d.message_id >= $1 AND d.message_id <= $2
+					AND ($3 IS NULL OR d.handler_id = $3)
+					AND ($4 IS NULL OR $4 = (SELECT m.tenant FROM outbox.message m WHERE m.id = d.message_id))
+					AND ($5 IS NULL OR outbox_internal.topic_taken(ARRAY[$5], (SELECT m.topic FROM outbox.message m WHERE m.id = d.message_id)))
+				ORDER BY d.message_id, d.handler_id
+				LIMIT $6 %s) AS c
+			$q$, CASE WHEN dry_run THEN '' ELSE 'FOR UPDATE' END)
+		INTO ids, handlers, due, keys, places
+		USING f.lowest, f.highest, f.handler_id, f.tenant, f.topic, max_rows;
 	END IF;
-
-	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.key), array_agg(c.place)
-	INTO ids, handlers, due, keys, places
-	FROM (
-		SELECT d.message_id, d.handler_id, d.due_at, d.key, d.ctid AS place
-		FROM outbox.delivery d
-		JOIN outbox.message m ON m.id = d.message_id
-		WHERE d.message_id >= lowest AND d.message_id <= highest
-			AND (only_handler IS NULL OR d.handler_id = only_handler)
-			AND (cancel.tenant IS NULL OR m.tenant = cancel.tenant)
-			AND (cancel.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel.topic], m.topic))
-		ORDER BY d.message_id, d.handler_id
-		LIMIT max_rows
-		FOR UPDATE OF d) AS c;
+	IF dry_run OR places IS NULL THEN
+		RETURN coalesce(cardinality(places), 0);
+	END IF;
 	n := outbox_internal.cancel_rows(places, 'cancelled', reason);
 	PERFORM outbox_internal.ring(c.handler_id, 1, c.due_at, c.message_id)
 	FROM unnest(ids, handlers, due) AS c (message_id, handler_id, due_at);
@@ -1978,65 +2077,70 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.cancel IS 'Internal: cancel outstanding deliveries; returns how many';
 
--- Dead deliveries that hold up their key, to cancelled.
-CREATE FUNCTION outbox_internal.cancel_blocking(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
-	max_rows bigint, dry_run boolean) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
+-- Dead deliveries that hold up their key, to cancelled: those of a filter, or of one message.
+CREATE FUNCTION outbox_internal.choose_blocking(f outbox_internal.filter, blocking int[], max_rows bigint, OUT places tid[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+	SELECT array_agg(c.place) INTO places
+	FROM (
+		SELECT r.ctid AS place
+		FROM outbox.receipt r
+		WHERE r.key IS NOT NULL AND r.handler_id = ANY (blocking) AND r.message_id >= f.lowest AND r.message_id <= f.highest
+			AND (f.tenant IS NULL OR f.tenant = (SELECT m.tenant FROM outbox.message m WHERE m.id = r.message_id))
+			AND (f.topic IS NULL OR outbox_internal.topic_taken(ARRAY[f.topic], (SELECT m.topic FROM outbox.message m WHERE m.id = r.message_id)))
+		ORDER BY r.message_id, r.handler_id
+		LIMIT max_rows) AS c;
+END $$;
+COMMENT ON FUNCTION outbox_internal.choose_blocking IS 'Internal: the places of dead letters of these handlers that hold up their keys, up to so many, oldest message first; NULL if there is none';
+
+CREATE FUNCTION outbox_internal.cancel_blocking(f outbox_internal.filter, reason text, max_rows bigint, dry_run boolean) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
-	ids uuid[];
+	blocking int[] := ARRAY(SELECT h.id FROM outbox.handler h
+		WHERE h.on_dead = 'block' AND h.dropped_at IS NULL AND (f.handler_id IS NULL OR h.id = f.handler_id));
+	places tid[];
 	handlers int[];
 	keys text[];
-	places tid[];
 	n bigint;
 BEGIN
-	IF dry_run THEN
-		SELECT count(*) INTO n
-		FROM (
-			SELECT FROM outbox.handler h
-			JOIN outbox.receipt r ON r.handler_id = h.id AND r.key IS NOT NULL
-			JOIN outbox.message m ON m.id = r.message_id
-			WHERE h.on_dead = 'block' AND h.dropped_at IS NULL AND (only_handler IS NULL OR h.id = only_handler)
-				AND r.message_id >= lowest AND r.message_id <= highest
-				AND (cancel_blocking.tenant IS NULL OR m.tenant = cancel_blocking.tenant)
-				AND (cancel_blocking.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel_blocking.topic], m.topic))
-			LIMIT max_rows) AS chosen;
-		RETURN n;
+	IF blocking = '{}' THEN
+		RETURN 0;
+	ELSIF f.lowest = f.highest THEN
+		-- By the message, never by the index of those that block.
+		SELECT array_agg(r.ctid) INTO places FROM outbox.receipt r
+		WHERE r.message_id = f.lowest AND r.handler_id = ANY (blocking) AND r.key || '' IS NOT NULL;
+	ELSE
+		places := outbox_internal.choose_blocking(f, blocking, max_rows);
 	END IF;
-
-	SELECT array_agg(c.message_id), array_agg(c.handler_id), array_agg(c.key), array_agg(c.place) INTO ids, handlers, keys, places
-	FROM (
-		SELECT r.message_id, r.handler_id, r.key, r.ctid AS place
-		FROM outbox.handler h
-		JOIN outbox.receipt r ON r.handler_id = h.id AND r.key IS NOT NULL
-		JOIN outbox.message m ON m.id = r.message_id
-		WHERE h.on_dead = 'block' AND h.dropped_at IS NULL AND (only_handler IS NULL OR h.id = only_handler)
-			AND r.message_id >= lowest AND r.message_id <= highest
-			AND (cancel_blocking.tenant IS NULL OR m.tenant = cancel_blocking.tenant)
-			AND (cancel_blocking.topic IS NULL OR outbox_internal.topic_taken(ARRAY[cancel_blocking.topic], m.topic))
-		ORDER BY r.message_id, r.handler_id
-		LIMIT max_rows
-		FOR UPDATE OF r) AS c;
-	UPDATE outbox.receipt r
-	SET state = 5, key = NULL, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
-	WHERE r.ctid = ANY (places);
-	GET DIAGNOSTICS n = ROW_COUNT;
-	PERFORM outbox_internal.ring(c.handler_id, 1, 'infinity', c.message_id) FROM unnest(ids, handlers) AS c (message_id, handler_id);
+	IF dry_run OR places IS NULL THEN
+		RETURN coalesce(cardinality(places), 0);
+	END IF;
+	-- The keys are read before they are taken away.
+	SELECT array_agg(r.handler_id), array_agg(r.key) INTO handlers, keys
+	FROM (SELECT r.handler_id, r.key FROM outbox.receipt r WHERE r.ctid = ANY (places) AND r.key IS NOT NULL FOR UPDATE) AS r;
+	WITH cancelled AS (
+		UPDATE outbox.receipt r
+		SET state = 5, key = NULL, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
+		WHERE r.ctid = ANY (places) AND r.key IS NOT NULL
+		RETURNING r.handler_id, r.message_id)
+	SELECT count(*) INTO n
+	FROM (SELECT outbox_internal.ring(c.handler_id, 1, 'infinity', c.message_id) FROM cancelled c OFFSET 0) AS rung;
 	PERFORM outbox_internal.ring_successors(handlers, keys);
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox_internal.cancel_blocking IS 'Internal: cancel dead deliveries that hold up their key; returns how many';
 
 -- What stands in the way: first what is outstanding, then the dead that block.
-CREATE FUNCTION outbox_internal.cancel_all(only_handler int, lowest uuid, highest uuid, topic text, tenant text, reason text,
-	max_rows bigint, dry_run boolean) RETURNS bigint
+CREATE FUNCTION outbox_internal.cancel_all(f outbox_internal.filter, reason text, max_rows bigint, dry_run boolean) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	n bigint;
 BEGIN
-	n := outbox_internal.cancel(only_handler, lowest, highest, topic, tenant, reason, max_rows, dry_run);
+	n := outbox_internal.cancel(f, reason, max_rows, dry_run);
 	IF max_rows IS NULL OR n < max_rows THEN
-		n := n + outbox_internal.cancel_blocking(only_handler, lowest, highest, topic, tenant, reason, max_rows - n, dry_run);
+		n := n + outbox_internal.cancel_blocking(f, reason, max_rows - n, dry_run);
 	END IF;
 	RETURN n;
 END $$;
@@ -2045,13 +2149,15 @@ COMMENT ON FUNCTION outbox_internal.cancel_all IS 'Internal: cancel outstanding 
 CREATE FUNCTION outbox.cancel(id uuid, reason text DEFAULT NULL, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
-	only_handler int;
+	f outbox_internal.filter;
 BEGIN
 	PERFORM outbox_internal.lock_message(id, tenant);
 	IF handler IS NOT NULL THEN
-		only_handler := outbox_internal.handler_of_message(id, handler);
+		f.handler_id := outbox_internal.handler_of_message(id, handler);
 	END IF;
-	RETURN outbox_internal.cancel_all(only_handler, id, id, NULL, NULL, reason, NULL, false);
+	f.lowest := id;
+	f.highest := id;
+	RETURN outbox_internal.cancel_all(f, reason, NULL, false);
 END $$;
 COMMENT ON FUNCTION outbox.cancel IS
 'Cancel the outstanding deliveries of a message, and dead ones that hold up their key (on_dead => block).
@@ -2064,8 +2170,6 @@ CREATE FUNCTION outbox.cancel_where(handler text DEFAULT NULL, topic text DEFAUL
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, reason text DEFAULT NULL,
 	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
-DECLARE
-	only_handler int;
 BEGIN
 	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
 	IF num_nonnulls(handler, topic, tenant, since, until) = 0 THEN
@@ -2073,16 +2177,12 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'Name a handler, topic, tenant or time range; since => ''-infinity'' means everything.';
 	END IF;
-	IF handler IS NOT NULL THEN
-		only_handler := outbox_internal.live_handler(handler);
-	END IF;
-	RETURN outbox_internal.cancel_all(only_handler, outbox_internal.id_floor(coalesce(since, '-infinity')), outbox_internal.id_floor(coalesce(until, 'infinity')),
-		topic, tenant, reason, max_rows, coalesce(dry_run, false));
+	RETURN outbox_internal.cancel_all(outbox_internal.make_filter(handler, since, until, topic, tenant, NULL, NULL), reason, max_rows, coalesce(dry_run, false));
 END $$;
 COMMENT ON FUNCTION outbox.cancel_where IS
 'Cancel many outstanding deliveries at once, as outbox.cancel() does for one message.
 Every argument narrows the choice and at least one of the first five is needed: handler (name), topic (a pattern), tenant, since and until (time of staging; until is excluded).
-reason: kept as the deliveries'' error. max_rows: at most so many, oldest first. dry_run: change nothing, only count.
+reason: kept as the deliveries'' error. max_rows: at most so many, oldest first; call it again until it returns 0, each time in a transaction of its own, and no consumer waits for long. dry_run: change nothing, only count.
 Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter.';
 
 -- What was staged while the clock was ahead is due when it says so: at once.
@@ -2172,76 +2272,217 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_isolation IS 'Internal: raise feature_not_supported for a function of that name in a transaction that goes on with its first snapshot';
 
-CREATE FUNCTION outbox.erase_tenant(tenant text, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+-- Everything of some messages, which the caller has locked.
+CREATE FUNCTION outbox_internal.erase(ids uuid[], OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+	-- First what is outstanding, locked: what is settled meanwhile has its
+	-- receipt in the snapshot of the next statement, and nothing is settled after that.
+	PERFORM FROM outbox.delivery d WHERE d.message_id = ANY (ids)
+	ORDER BY d.message_id, d.handler_id FOR UPDATE;
+	WITH outstanding AS (
+		DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids)
+		RETURNING d.handler_id, d.due_at, d.message_id, true AS matters
+	), settled AS (
+		-- What is dead may have held up its key.
+		DELETE FROM outbox.receipt r WHERE r.message_id = ANY (ids)
+		RETURNING r.handler_id, 'infinity'::timestamptz AS due_at, r.message_id, r.key IS NOT NULL AS matters
+	)
+	SELECT count(*) + 0 * count(g.rung) INTO deliveries
+	FROM (
+		SELECT CASE WHEN g.matters THEN outbox_internal.ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
+		FROM (SELECT * FROM outstanding UNION ALL SELECT * FROM settled) AS g OFFSET 0) AS g;
+	DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
+	GET DIAGNOSTICS attempts = ROW_COUNT;
+	DELETE FROM outbox.on_settle_queue k WHERE k.message_id = ANY (ids);
+	DELETE FROM outbox.message m WHERE m.id = ANY (ids);
+	GET DIAGNOSTICS messages = ROW_COUNT;
+END $$;
+COMMENT ON FUNCTION outbox_internal.erase IS 'Internal: delete messages that the caller has locked, with all that is known of them; returns how many messages, deliveries and attempts';
+
+-- The same for messages of a tenant or of a key or of both, a batch at a time.
+CREATE FUNCTION outbox_internal.erase_all(called text, tenant text, key text, max_messages bigint, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
+	batch CONSTANT int := 10000;
+	chosen uuid[];
 	ids uuid[];
-	lowest uuid := '00000000-0000-0000-0000-000000000000';
-	n bigint;
+	e record;
+BEGIN
+	PERFORM outbox_internal.check_isolation(called);
+	PERFORM outbox_internal.check_writable(called);
+	IF max_messages <= 0 THEN
+		RAISE EXCEPTION 'max_messages must be positive'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for no limit.';
+	END IF;
+	messages := 0;
+	deliveries := 0;
+	attempts := 0;
+	SELECT array_agg(v.id ORDER BY v.id) INTO chosen
+	FROM (
+		SELECT m.id FROM outbox.message m
+		WHERE (erase_all.tenant IS NULL OR m.tenant = erase_all.tenant) AND (erase_all.key IS NULL OR m.key = erase_all.key)
+		LIMIT max_messages) AS v;
+	FOR i IN 1 .. coalesce(cardinality(chosen), 0) BY batch LOOP
+		SELECT array_agg(v.id) INTO ids
+		FROM (SELECT m.id FROM outbox.message m WHERE m.id = ANY (chosen[i : i + batch - 1]) ORDER BY m.id FOR UPDATE) AS v;
+		CONTINUE WHEN ids IS NULL;
+		SELECT * INTO e FROM outbox_internal.erase(ids);
+		messages := messages + e.messages;
+		deliveries := deliveries + e.deliveries;
+		attempts := attempts + e.attempts;
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_internal.erase_all IS 'Internal: body of outbox.erase_tenant() and outbox.erase_key(), which is called so';
+
+CREATE FUNCTION outbox.erase_tenant(tenant text, max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	IF tenant IS NULL OR tenant = '' THEN
 		RAISE EXCEPTION 'tenant must not be null or empty'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the tenant that the messages were staged with.';
 	END IF;
-	PERFORM outbox_internal.check_isolation('erase_tenant');
-	messages := 0;
-	deliveries := 0;
-	attempts := 0;
-	LOOP
-		SELECT array_agg(v.id ORDER BY v.id) INTO ids
-		FROM (
-			SELECT m.id FROM outbox.message m
-			WHERE m.tenant = erase_tenant.tenant AND m.id > lowest
-			ORDER BY m.id LIMIT 10000
-			FOR UPDATE) AS v;
-		EXIT WHEN ids IS NULL;
-		lowest := ids[cardinality(ids)];
-
-		-- First what is outstanding, locked: what is settled meanwhile has its
-		-- receipt in the snapshot of the next statement, and nothing is settled after that.
-		PERFORM FROM outbox.delivery d WHERE d.message_id = ANY (ids)
-		ORDER BY d.message_id, d.handler_id FOR UPDATE;
-		WITH outstanding AS (
-			DELETE FROM outbox.delivery d WHERE d.message_id = ANY (ids)
-			RETURNING d.handler_id, d.due_at, d.message_id, true AS matters
-		), settled AS (
-			-- What is dead may have held up its key.
-			DELETE FROM outbox.receipt r WHERE r.message_id = ANY (ids)
-			RETURNING r.handler_id, 'infinity'::timestamptz AS due_at, r.message_id, r.key IS NOT NULL AS matters
-		)
-		SELECT count(*) + 0 * count(g.rung) INTO n
-		FROM (
-			SELECT CASE WHEN g.matters THEN outbox_internal.ring(g.handler_id, 1, g.due_at, g.message_id)::text END AS rung
-			FROM (SELECT * FROM outstanding UNION ALL SELECT * FROM settled) AS g OFFSET 0) AS g;
-		deliveries := deliveries + n;
-		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
-		GET DIAGNOSTICS n = ROW_COUNT;
-		attempts := attempts + n;
-		DELETE FROM outbox.on_settle_queue k WHERE k.message_id = ANY (ids);
-		DELETE FROM outbox.message m WHERE m.id = ANY (ids);
-		GET DIAGNOSTICS n = ROW_COUNT;
-		messages := messages + n;
-	END LOOP;
+	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase_all('erase_tenant', tenant, NULL, max_messages) e;
 END $$;
 COMMENT ON FUNCTION outbox.erase_tenant IS
 'Delete everything of one tenant: its messages with their deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
-Reads the whole message table, since messages are not indexed by tenant. All in the caller''s transaction.
-Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty, feature_not_supported above READ COMMITTED.';
+tenant: as the messages were staged with. max_messages: stop after so many; call it again until it returns 0 messages, each call in a transaction of its own, and no consumer waits for long.
+All in the caller''s transaction. Reads that tenant''s messages only.
+Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty or max_messages not positive, feature_not_supported above READ COMMITTED.';
 
--- Settled, and for long enough.  Written as a scalar subquery on purpose:
--- it is looked up message by message, never turned into a join that would
--- read a whole table for each batch.
+CREATE FUNCTION outbox.erase_key(key text, tenant text DEFAULT NULL, max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	IF key IS NULL OR key = '' THEN
+		RAISE EXCEPTION 'key must not be null or empty'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the key that the messages were staged with.';
+	END IF;
+	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase_all('erase_key', tenant, key, max_messages) e;
+END $$;
+COMMENT ON FUNCTION outbox.erase_key IS
+'Delete everything about one key, as outbox.erase_tenant() does for a tenant.
+key: as the messages were staged with. tenant: only this tenant''s. max_messages: as there.
+Returns how many messages, deliveries and attempts were deleted. Errors: as there, for key.';
+
+CREATE FUNCTION outbox.erase_message(id uuid, tenant text DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox_internal.check_isolation('erase_message');
+	PERFORM outbox_internal.lock_message(id, tenant);
+	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase(ARRAY[id]) e;
+END $$;
+COMMENT ON FUNCTION outbox.erase_message IS
+'Delete one message with its deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
+id: the message. tenant: only if the message is this tenant''s.
+Returns how many messages, deliveries and attempts were deleted. Errors: null_value_not_allowed, no_data_found if there is no such message, feature_not_supported above READ COMMITTED.';
+
+CREATE FUNCTION outbox.status(id uuid DEFAULT NULL, dedupe_key text DEFAULT NULL, tenant text DEFAULT NULL)
+RETURNS TABLE (message_id uuid, handler text, state text, attempts int, due_at timestamptz, settled_at timestamptz, code text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+	found_id uuid;
+BEGIN
+	IF num_nonnulls(id, dedupe_key) <> 1 THEN
+		RAISE EXCEPTION 'status needs a message id or a dedupe_key'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass one of the two: what outbox.stage() returned, or the dedupe_key, and tenant if it was staged with one.';
+	END IF;
+	IF dedupe_key IS NOT NULL THEN
+		SELECT m.id INTO found_id FROM outbox.message m
+		WHERE coalesce(m.tenant, '') = coalesce(status.tenant, '') AND m.dedupe_key = status.dedupe_key;
+	ELSE
+		SELECT m.id INTO found_id FROM outbox.message m
+		WHERE m.id = status.id AND (status.tenant IS NULL OR m.tenant = status.tenant);
+	END IF;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	RETURN QUERY
+	SELECT found_id, (SELECT h.name FROM outbox.handler h WHERE h.id = d.handler_id), ('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[d.state + 1],
+		d.attempts, d.due_at, d.settled_at, d.code
+	FROM (
+		SELECT o.handler_id, o.state, o.attempts, o.due_at, NULL::timestamptz AS settled_at, o.code FROM outbox.delivery o WHERE o.message_id = found_id
+		UNION ALL
+		SELECT r.handler_id, r.state, r.attempts, NULL, r.settled_at, r.code FROM outbox.receipt r WHERE r.message_id = found_id) AS d
+	ORDER BY 2;
+	IF NOT FOUND THEN
+		message_id := found_id;
+		RETURN NEXT;
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox.status IS
+'What has become of a message, for its producer: no content, and of the outcome only its code.
+id: what outbox.stage() returned; or dedupe_key: what it was staged with, along with tenant. tenant: only if the message is this tenant''s; for a dedupe_key, NULL is a message without one.
+Returns a row for each handler that the message was routed to: state as in outbox.deliveries, attempts made, when it is due if it is outstanding, when it was settled if it is, and the code of the last outcome. One row with message_id alone if nobody took it, none if there is no such message (any more).
+Errors: invalid_parameter_value unless one of id and dedupe_key is given.';
+
+CREATE FUNCTION outbox.handlers_of(topic text) RETURNS TABLE (handler text, kind text, paused boolean)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF topic IS NULL THEN
+		RAISE EXCEPTION 'topic must not be null' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a topic as outbox.stage() takes it.';
+	END IF;
+	PERFORM outbox_internal.check_pattern(topic);
+	IF topic LIKE '%*' THEN
+		RAISE EXCEPTION 'invalid topic: "%"', topic
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'A pattern is not a topic: messages have none that ends in an asterisk.';
+	END IF;
+	RETURN QUERY
+	SELECT h.name, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END, s.paused_at IS NOT NULL
+	FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id = h.id
+	WHERE h.dropped_at IS NULL AND h.id <> 0 AND outbox_internal.topic_taken(h.topics, topic)
+	ORDER BY h.name;
+END $$;
+COMMENT ON FUNCTION outbox.handlers_of IS
+'Who takes a topic: the handlers that a message staged now would be delivered to.
+topic: as outbox.stage() takes it.
+Returns a row for each: its name, whether it pushes or is pulled from, and whether it is paused. None: the message would be unrouted.
+Errors: null_value_not_allowed, invalid_parameter_value for what is no topic.';
+
+-- Which of these messages are settled, and for long enough.  Each is looked up by
+-- itself: scalar subqueries on purpose, never turned into a join that would read a
+-- whole table for each batch.  A dead letter that holds up its key goes on doing so.
+CREATE FUNCTION outbox_internal.prunable(ids uuid[], delivered_before timestamptz, dead_before timestamptz, blocking int[]) RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+	result uuid[];
+BEGIN
+	SELECT array_agg(v.id) INTO result
+	FROM unnest(ids) AS v (id)
+	WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
+		AND coalesce(
+			(SELECT bool_and(greatest(r.settled_at, CASE WHEN r.handler_id = 0 AND r.state = 4
+						THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = v.id) END)
+					< CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
+				AND (r.key IS NULL OR r.handler_id <> ALL (blocking)))
+			FROM outbox.receipt r WHERE r.message_id = v.id),
+			(SELECT greatest(m.staged_at, m.deliver_at) < delivered_before FROM outbox.message m WHERE m.id = v.id));
+	RETURN result;
+END $$;
+COMMENT ON FUNCTION outbox_internal.prunable IS 'Internal: those of these messages that nothing keeps any more, in the same order; NULL if none';
+
 CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
+	nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+	-- What a bounded call looks at beyond what it removes.
+	most_kept CONSTANT int := 10000;
 	delivered_before timestamptz;
 	dead_before timestamptz;
 	blocking int[];
 	ceiling uuid;
 	batch int;
+	here uuid := nil;
+	ours boolean := false;
+	may_begin_again boolean := false;
+	kept bigint := 0;
+	window_ids uuid[];
 	ids uuid[];
-	reached uuid := '00000000-0000-0000-0000-000000000000';
 	n bigint;
 BEGIN
 	PERFORM outbox_internal.check_isolation('prune');
@@ -2252,7 +2493,6 @@ BEGIN
 	SELECT clock_timestamp() - r.delivered, clock_timestamp() - r.dead, r.batch
 	INTO delivered_before, dead_before, batch
 	FROM outbox_internal.retention() r;
-	-- A dead letter that holds up its key goes on doing so.
 	SELECT coalesce(array_agg(h.id), '{}') INTO blocking
 	FROM outbox.handler h WHERE h.on_dead = 'block' AND h.dropped_at IS NULL;
 	ceiling := outbox_internal.id_floor(greatest(delivered_before, dead_before));
@@ -2263,33 +2503,43 @@ BEGIN
 	messages := 0;
 	deliveries := 0;
 	attempts := 0;
+	-- A bounded call goes on where the last one ended, or each would step over all that is kept.
+	IF max_messages IS NOT NULL THEN
+		SELECT p.reached INTO here FROM outbox.prune_position p FOR UPDATE SKIP LOCKED;
+		ours := FOUND;
+		IF NOT ours THEN
+			here := coalesce((SELECT p.reached FROM outbox.prune_position p), nil);
+		END IF;
+		may_begin_again := here > nil;
+	END IF;
 
-	WHILE max_messages IS NULL OR messages < max_messages LOOP
-		SELECT array_agg(v.id ORDER BY v.id) INTO ids
+	WHILE max_messages IS NULL OR messages < max_messages AND kept < most_kept LOOP
+		SELECT array_agg(v.id) INTO window_ids
 		FROM (
 			SELECT m.id FROM outbox.message m
-			WHERE m.id > reached AND m.id < ceiling
-				AND (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = m.id LIMIT 1) IS NULL
-				AND coalesce((
-					SELECT bool_and(greatest(r.settled_at, CASE WHEN r.handler_id = 0 AND r.state = 4 THEN m.deliver_at END)
-							< CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
-						AND (r.key IS NULL OR r.handler_id <> ALL (blocking)))
-					FROM outbox.receipt r WHERE r.message_id = m.id), greatest(m.staged_at, m.deliver_at) < delivered_before)
-			ORDER BY m.id
-			LIMIT least(batch, max_messages - messages)
-			FOR UPDATE SKIP LOCKED) AS v;
-		EXIT WHEN ids IS NULL;
-		reached := ids[cardinality(ids)];
+			WHERE m.id > here AND m.id < ceiling
+			ORDER BY m.id LIMIT batch) AS v;
+		IF window_ids IS NULL THEN
+			here := nil;
+			EXIT WHEN NOT may_begin_again OR messages > 0;
+			may_begin_again := false;
+			CONTINUE;
+		END IF;
+		ids := outbox_internal.prunable(window_ids, delivered_before, dead_before, blocking);
+		here := window_ids[cardinality(window_ids)];
+		IF cardinality(ids) > max_messages - messages THEN
+			ids := ids[1 : max_messages - messages];
+			here := ids[cardinality(ids)];
+		END IF;
+		kept := kept + cardinality(window_ids) - coalesce(cardinality(ids), 0);
+		CONTINUE WHEN ids IS NULL;
 
-		-- Look again now that the messages are locked: whoever brought a
-		-- delivery back held its message until it committed.
-		SELECT coalesce(array_agg(v.id), '{}') INTO ids
-		FROM unnest(ids) AS v(id)
-		WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
-			AND coalesce((
-				SELECT bool_and(r.settled_at < CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
-					AND (r.key IS NULL OR r.handler_id <> ALL (blocking)))
-				FROM outbox.receipt r WHERE r.message_id = v.id), true);
+		-- Look again once the messages are locked: whoever brought a delivery
+		-- back held its message until it committed.
+		SELECT array_agg(v.id) INTO ids
+		FROM (SELECT m.id FROM outbox.message m WHERE m.id = ANY (ids) FOR UPDATE SKIP LOCKED) AS v;
+		ids := outbox_internal.prunable(ids, delivered_before, dead_before, blocking);
+		CONTINUE WHEN ids IS NULL;
 
 		DELETE FROM outbox.receipt r WHERE r.message_id = ANY (ids);
 		GET DIAGNOSTICS n = ROW_COUNT;
@@ -2301,6 +2551,9 @@ BEGIN
 		GET DIAGNOSTICS n = ROW_COUNT;
 		messages := messages + n;
 	END LOOP;
+	IF ours THEN
+		UPDATE outbox.prune_position p SET reached = here;
+	END IF;
 
 	-- A bounded call takes one batch of the inbox along.
 	LOOP
@@ -2311,7 +2564,7 @@ END $$;
 COMMENT ON FUNCTION outbox.prune IS
 'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement; of a message that nobody took, from the time that it was scheduled for, if it was. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
 Expired entries of outbox.inbox go as well.
-max_messages: stop after so many; they go oldest first, outbox.prune_batch_size a statement. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
+max_messages: stop after so many, outbox.prune_batch_size a statement. Such a call goes on where the last one ended, and when it has come to the end the next one begins again with the oldest; it also stops after having met 10000 messages that have to be kept, so it costs what it removes. Without, all of them are looked at, the oldest first. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once: each takes other messages, and none waits for a locked one.
 Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive, feature_not_supported above READ COMMITTED.';
 
@@ -2592,7 +2845,9 @@ DECLARE
 	shortage text;
 	shortage_since timestamptz;
 	on_settle_age interval;
-	waiting record;
+	waiting text[];
+	-- Not within the query: what changes while it runs is no condition of an index.
+	hour_ago timestamptz := clock_timestamp() - interval '1 hour';
 	failing record;
 BEGIN
 	IF warn_after IS NULL OR critical_after IS NULL OR warn_after > critical_after THEN
@@ -2607,11 +2862,12 @@ BEGIN
 	in_flight := coalesce(in_flight, 0);
 
 	SELECT coalesce(sum(b.due), 0), coalesce(sum(b.scheduled), 0), coalesce(sum(b.retrying), 0), coalesce(sum(b.leased), 0),
-		coalesce(sum(b.dead), 0), max(b.oldest_due_age) FILTER (WHERE NOT b.paused), count(*) FILTER (WHERE b.paused)
-	INTO due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers
+		coalesce(sum(b.dead), 0), max(b.oldest_due_age) FILTER (WHERE NOT b.paused), count(*) FILTER (WHERE b.paused),
+		array_agg(format('handler "%s" is paused with %s due deliveries', b.handler, b.due) ORDER BY b.handler) FILTER (WHERE b.paused AND b.due > 0)
+	INTO due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers, waiting
 	FROM outbox.backlog b;
 	SELECT count(*) INTO newly_dead FROM outbox.receipt r
-	WHERE r.state = 4 AND r.state + 0 IN (4, 5) AND r.settled_at > clock_timestamp() - interval '1 hour';
+	WHERE r.state + 0 = 4 AND r.settled_at > hour_ago;
 	-- Numbers are as the dispatcher last wrote them.
 	failing_handlers := 0;
 	FOR failing IN
@@ -2656,9 +2912,7 @@ BEGIN
 	IF newly_dead > 0 THEN
 		warn := warn || format('deliveries that died within the last hour: %s', newly_dead);
 	END IF;
-	FOR waiting IN SELECT b.handler, b.due FROM outbox.backlog b WHERE b.paused AND b.due > 0 ORDER BY b.handler LIMIT 10 LOOP
-		warn := warn || format('handler "%s" is paused with %s due deliveries', waiting.handler, waiting.due);
-	END LOOP;
+	warn := warn || waiting[1:10];
 	warn := warn || failures;
 	IF failing_handlers > 10 THEN
 		warn := warn || format('handlers that fail: %s', failing_handlers);
@@ -2703,73 +2957,86 @@ Errors: invalid_parameter_value, with the position and the reason for a bad expr
 -- Views
 --
 -- Whoever may SELECT from a view needs nothing else, so they call no function
--- of the extension: EXECUTE on it would be checked against the reader.
+-- of the extension: EXECUTE on it would be checked against the reader.  Two are
+-- of what only a function knows, or counts fast enough (backlog, dispatchers);
+-- outbox.grant_monitor() and outbox.grant_operator() grant it along.
 -----------------------------------------------------------------------------
 
--- A part for each state of receipts, so that who asks for one reads no others.
+CREATE VIEW outbox.messages AS
+SELECT m.id AS message_id, m.topic, m.key, m.tenant, m.correlation_id, m.dedupe_key, m.staged_at, m.min_version, m.headers, m.payload,
+	(SELECT pg_catalog.count(*) FROM outbox.delivery d WHERE d.message_id OPERATOR(pg_catalog.=) m.id) AS outstanding,
+	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 3) AS delivered,
+	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 4) AS dead,
+	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 5) AS cancelled
+-- A view of one table alone could be written to.
+FROM outbox.message m CROSS JOIN (SELECT) AS nothing;
+COMMENT ON VIEW outbox.messages IS
+'Every message as it was staged, payload included, and how many of its deliveries are outstanding, delivered, dead and cancelled; none of either: nobody took it. Found by an index: message_id, tenant, key, correlation_id, and dedupe_key together with COALESCE(tenant, '''')';
+
+-- A part for each state of receipts, so that who asks for one reads no others; and
+-- each with joins of its own, because only then it can be entered from either
+-- end: from what is known of the delivery, or from what is known of the message.
 CREATE VIEW outbox.deliveries AS
-SELECT d.message_id, h.name AS handler, m.topic, d.state, d.attempts, d.attempts OPERATOR(pg_catalog.-) d.budget_from AS attempts_of_budget,
-	m.staged_at, d.due_at, d.settled_at, d.code, d.http_status, d.error, m.key, m.tenant, m.correlation_id, d.handler_id
-FROM (
-	SELECT o.message_id, o.handler_id, ('{pending,retrying,leased}'::text[])[o.state OPERATOR(pg_catalog.+) 1] AS state,
-		o.attempts, o.budget_from, o.due_at, NULL::timestamptz AS settled_at, o.code, o.http_status, o.error
-	FROM outbox.delivery o
-	UNION ALL
-	SELECT r.message_id, r.handler_id, 'delivered'::text, r.attempts, r.budget_from, NULL::timestamptz, r.settled_at, r.code, r.http_status, r.error
-	FROM outbox.receipt r WHERE r.state + 0 NOT IN (4, 5)
-	UNION ALL
-	SELECT r.message_id, r.handler_id, 'dead'::text, r.attempts, r.budget_from, NULL::timestamptz, r.settled_at, r.code, r.http_status, r.error
-	FROM outbox.receipt r WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 4
-	UNION ALL
-	SELECT r.message_id, r.handler_id, 'cancelled'::text, r.attempts, r.budget_from, NULL::timestamptz, r.settled_at, r.code, r.http_status, r.error
-	FROM outbox.receipt r WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 5) AS d
+SELECT d.message_id, h.name AS handler, m.topic, ('{pending,retrying,leased}'::text[])[d.state OPERATOR(pg_catalog.+) 1] AS state, d.attempts, d.attempts OPERATOR(pg_catalog.-) d.budget_from AS attempts_of_budget,
+	m.staged_at, d.due_at AS due_at, NULL::timestamptz AS settled_at, d.code, d.http_status, d.error, m.key, m.tenant, m.correlation_id, d.handler_id
+FROM outbox.delivery d
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
-LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id;
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
+UNION ALL
+SELECT r.message_id, h.name AS handler, m.topic, 'delivered' AS state, r.attempts, r.attempts OPERATOR(pg_catalog.-) r.budget_from AS attempts_of_budget,
+	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id
+FROM outbox.receipt r
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) r.message_id
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) r.handler_id
+WHERE r.state + 0 NOT IN (4, 5)
+UNION ALL
+SELECT r.message_id, h.name AS handler, m.topic, 'dead' AS state, r.attempts, r.attempts OPERATOR(pg_catalog.-) r.budget_from AS attempts_of_budget,
+	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id
+FROM outbox.receipt r
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) r.message_id
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) r.handler_id
+WHERE r.state + 0 = 4
+UNION ALL
+SELECT r.message_id, h.name AS handler, m.topic, 'cancelled' AS state, r.attempts, r.attempts OPERATOR(pg_catalog.-) r.budget_from AS attempts_of_budget,
+	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id
+FROM outbox.receipt r
+LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) r.message_id
+LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) r.handler_id
+WHERE r.state + 0 = 5;
 COMMENT ON VIEW outbox.deliveries IS
 'Every delivery: one message for one handler, its state (pending, retrying, leased, delivered, dead, cancelled), attempts so far and of the present budget, when it is due if it is outstanding (for a leased one: until when), when it was settled if it is, and the outcome of the last attempt';
 
--- A barrier: a function in the reader's query must not see other payloads than these.
-CREATE VIEW outbox.dead_letters WITH (security_barrier) AS
+-- The message is looked up for each dead one (OFFSET 0: and never joined the other
+-- way round), so that a function in the reader's query sees no other payloads than
+-- these, and the newest ones are found without the rest.
+CREATE VIEW outbox.dead_letters AS
 SELECT d.message_id, h.name AS handler, m.topic, d.code, d.http_status, d.error, d.attempts, m.staged_at, d.settled_at AS died_at,
 	m.payload, m.headers, m.key, m.tenant, m.correlation_id, d.handler_id
 FROM outbox.receipt d
-LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
+LEFT JOIN LATERAL (
+	SELECT x.topic, x.staged_at, x.payload, x.headers, x.key, x.tenant, x.correlation_id
+	FROM outbox.message x WHERE x.id OPERATOR(pg_catalog.=) d.message_id OFFSET 0) AS m ON true
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
-WHERE d.state + 0 IN (4, 5) AND d.state OPERATOR(pg_catalog.=) 4;
+WHERE d.state + 0 = 4;
 COMMENT ON VIEW outbox.dead_letters IS
 'Deliveries that will not be tried again unless an operator requeues them: what it was, why it died (code, HTTP status, error or start of the response), when, after how many attempts';
 
--- Each table is read once, however many handlers there are; the cancelled ones
--- only if they are asked for.
+CREATE FUNCTION outbox_internal.backlog(OUT handler_id int, OUT pending bigint, OUT due bigint, OUT scheduled bigint, OUT retrying bigint,
+	OUT leased bigint, OUT oldest_due_at timestamptz, OUT dead bigint) RETURNS SETOF record
+LANGUAGE c STABLE PARALLEL RESTRICTED ROWS 100 AS 'MODULE_PATHNAME', 'outbox_sql_backlog';
+COMMENT ON FUNCTION outbox_internal.backlog IS 'Internal: what outbox.backlog shows of handlers that have something outstanding or dead';
+
 CREATE VIEW outbox.backlog AS
-WITH outstanding AS MATERIALIZED (
-	SELECT d.handler_id, pg_catalog.count(*) AS total,
-		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 0) AS pending,
-		pg_catalog.count(*) FILTER (WHERE d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()) AS due,
-		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 0 AND d.due_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()) AS scheduled,
-		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 1) AS retrying,
-		pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 2) AS leased,
-		pg_catalog.min(d.due_at) FILTER (WHERE d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()) AS oldest_due_at
-	FROM outbox.delivery d GROUP BY d.handler_id
-), dead AS MATERIALIZED (
-	SELECT r.handler_id, pg_catalog.count(*) AS total FROM outbox.receipt r
-	WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 4 GROUP BY r.handler_id
-), cancelled AS MATERIALIZED (
-	SELECT r.handler_id, pg_catalog.count(*) AS total FROM outbox.receipt r
-	WHERE r.state + 0 IN (4, 5) AND r.state OPERATOR(pg_catalog.=) 5 GROUP BY r.handler_id
-)
 SELECT h.name AS handler, CASE WHEN h.id OPERATOR(pg_catalog.=) 0 THEN 'none' WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, s.paused_at IS NOT NULL AS paused,
-	COALESCE(o.pending, 0) AS pending, COALESCE(o.due, 0) AS due, COALESCE(o.scheduled, 0) AS scheduled,
-	COALESCE(o.retrying, 0) AS retrying, COALESCE(o.leased, 0) AS leased, COALESCE(b.total, 0) AS dead,
-	COALESCE((SELECT c.total FROM cancelled c WHERE c.handler_id OPERATOR(pg_catalog.=) h.id), 0) AS cancelled, o.oldest_due_at,
-	pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) o.oldest_due_at AS oldest_due_age, h.id AS handler_id
+	COALESCE(c.pending, 0) AS pending, COALESCE(c.due, 0) AS due, COALESCE(c.scheduled, 0) AS scheduled,
+	COALESCE(c.retrying, 0) AS retrying, COALESCE(c.leased, 0) AS leased, COALESCE(c.dead, 0) AS dead,
+	c.oldest_due_at, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.oldest_due_at AS oldest_due_age, h.id AS handler_id
 FROM outbox.handler h
 LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
-LEFT JOIN outstanding o ON o.handler_id OPERATOR(pg_catalog.=) h.id
-LEFT JOIN dead b ON b.handler_id OPERATOR(pg_catalog.=) h.id
-WHERE (h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0) OR o.total OPERATOR(pg_catalog.>) 0 OR b.total OPERATOR(pg_catalog.>) 0;
+LEFT JOIN outbox_internal.backlog() c ON c.handler_id OPERATOR(pg_catalog.=) h.id
+WHERE (h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0) OR c.handler_id IS NOT NULL;
 COMMENT ON VIEW outbox.backlog IS
-'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead and cancelled. Reads no settled deliveries but those. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
+'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead. Reads no settled deliveries but those. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
 
 CREATE VIEW outbox.blocked_keys AS
 WITH RECURSIVE waiting_key AS (
@@ -2862,10 +3129,11 @@ SELECT h.name AS handler, pg_catalog.count(*) AS deliveries,
 	pg_catalog.percentile_cont(0.99) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS latency_p99,
 	pg_catalog.max(d.settled_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS last_delivered_at, d.handler_id
 FROM (
-	-- The smallest id of a message staged an hour ago: its first 48 bits are milliseconds.
+	-- The smallest id of a message staged an hour ago: its first 48 bits are milliseconds.  (With an upper
+	-- bound as well, a planner without statistics takes the range for a small one.)
 	SELECT (pg_catalog.lpad(pg_catalog.to_hex(pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.now() OPERATOR(pg_catalog.-) '1 hour'::interval)
 		OPERATOR(pg_catalog.*) 1000)::bigint), 12, '0') OPERATOR(pg_catalog.||) '70008000000000000000')::uuid AS id) AS hour_ago
-JOIN outbox.message m ON m.id OPERATOR(pg_catalog.>=) hour_ago.id
+JOIN outbox.message m ON m.id OPERATOR(pg_catalog.>=) hour_ago.id AND m.id OPERATOR(pg_catalog.<=) 'ffffffff-ffff-ffff-ffff-ffffffffffff'
 JOIN (
 	SELECT o.message_id, o.handler_id, o.state, o.attempts, NULL::timestamptz AS settled_at FROM outbox.delivery o
 	UNION ALL
@@ -3160,7 +3428,7 @@ GRANT USAGE ON SCHEMA outbox TO PUBLIC;
 
 -- Figures without any content of messages are for those who monitor servers.
 GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.dispatchers TO pg_monitor;
-GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox.health(interval, interval) TO pg_monitor;
+GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox_internal.backlog(), outbox.health(interval, interval) TO pg_monitor;
 
 -- Ids of handlers begin again: whatever shared memory knows of handlers of an
 -- earlier outbox in this database is not of these.

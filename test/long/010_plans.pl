@@ -93,7 +93,7 @@ foreach my $analyzed (1, 0)
 	check_statement("$what: requeue_where by time", "BEGIN; SELECT outbox.requeue_where(since => now() - interval '1 day', max_rows => 5); ROLLBACK", qr/^5/);
 	check_statement("$what: cancel_where", "BEGIN; SELECT outbox.cancel_where(handler => 'busy'); ROLLBACK", qr/^0/);
 	check_statement("$what: replay by time",
-		"BEGIN; SELECT outbox.replay('busy', now() - interval '70 minutes', max_rows => 100); ROLLBACK", qr/^100/);
+		"BEGIN; SELECT outbox.replay('busy', now() - interval '70 minutes', max_rows => 100, settled_before => now()); ROLLBACK", qr/^100/);
 	check_statement("$what: drain", "CALL outbox.drain()", qr/^/);
 	check_statement("$what: staging", "SELECT count(outbox.stage('pull.x')) FROM generate_series(1, 100)", qr/^100/);
 	check_statement("$what: claim", "SELECT count(*) FROM outbox.claim('pull', 100)", qr/^100/);

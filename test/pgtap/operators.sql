@@ -75,11 +75,12 @@ SELECT lives_ok($$SELECT outbox.cancel('00000000-0000-7000-8000-000000000001', t
 -- An operator needs EXECUTE and nothing else; the tables stay closed.
 CREATE ROLE outbox_tap_operator;
 CREATE ROLE outbox_tap_nobody;
-GRANT EXECUTE ON FUNCTION outbox.requeue(uuid, text, text), outbox.requeue_where(text, text, text, text, timestamptz, timestamptz, boolean, bigint, boolean),
+GRANT EXECUTE ON FUNCTION outbox.requeue(uuid, text, text), outbox.requeue_where(text, text, text, text, timestamptz, timestamptz, boolean, bigint, boolean, boolean, timestamptz),
 	outbox.cancel(uuid, text, text, text), outbox.cancel_where(text, text, text, timestamptz, timestamptz, text, bigint, boolean),
-	outbox.retry_now(uuid, text, text), outbox.replay(text, timestamptz, timestamptz, text, text, boolean, bigint, boolean),
-	outbox.erase_tenant(text), outbox.prune(bigint), outbox.verify(), outbox.health(interval, interval) TO outbox_tap_operator;
+	outbox.retry_now(uuid, text, text), outbox.replay(text, timestamptz, timestamptz, text, text, boolean, bigint, boolean, timestamptz),
+	outbox.erase_tenant(text, bigint), outbox.prune(bigint), outbox.verify(), outbox.health(interval, interval) TO outbox_tap_operator;
 GRANT SELECT ON outbox.deliveries, outbox.dead_letters, outbox.backlog, outbox.attempts, outbox.handler_stats TO outbox_tap_operator;
+GRANT EXECUTE ON FUNCTION outbox_internal.backlog() TO outbox_tap_operator;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pg_temp TO PUBLIC;
 CREATE TABLE public.dead_one AS SELECT pg_temp.in_state(4) AS id;
 GRANT SELECT ON public.dead_one TO outbox_tap_operator, outbox_tap_nobody;
@@ -107,7 +108,7 @@ SELECT lives_ok($$SELECT * FROM outbox.health()$$, 'an operator looks at the hea
 SELECT lives_ok(format('SELECT * FROM outbox.%I', v), 'an operator reads outbox.' || v)
 FROM unnest(ARRAY['deliveries', 'dead_letters', 'backlog', 'attempts', 'handler_stats']) AS v;
 SELECT throws_ok($$SELECT outbox.adopt()$$, '42501', NULL, 'an operator does not adopt');
-SELECT throws_ok($$SELECT outbox_internal.revive(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, false)$$, '42501', NULL, 'what is internal stays so');
+SELECT throws_ok($$SELECT outbox_internal.revive(NULL, NULL, NULL, false)$$, '42501', NULL, 'what is internal stays so');
 SELECT throws_ok(format('SELECT * FROM outbox.%I', t), '42501', NULL, 'an operator does not read outbox.' || t)
 FROM unnest(ARRAY['message', 'delivery', 'handler', 'handler_status', 'handler_secret', 'attempt', 'installation']) AS t;
 RESET ROLE;

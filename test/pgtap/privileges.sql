@@ -10,15 +10,16 @@ SELECT * FROM no_plan();
 CREATE TEMP TABLE privilege (kind text, objects text, who text);
 INSERT INTO privilege VALUES
 ('function', 'stage try_stage stage_many watch unwatch announce', 'PW'),
+('function', 'status handlers_of', 'POW'),
 ('function', 'claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),
 ('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify next_runs', 'OW'),
 ('procedure', 'drain', 'OW'),
 ('function', 'health', 'OMW'),
-('function', 'create_handler alter_handler drop_handler rotate_secret erase_tenant adopt accept', 'W'),
+('function', 'create_handler alter_handler drop_handler rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
-('internal', 'dispatchers', 'OMW'),
+('internal', 'dispatchers backlog', 'OMW'),
 ('internal', 'unrouted sender aside', 'OW'),
 -- rings and triggers
 ('internal', 'ring ring_handlers ring_rescan ring_launcher skip_row handler_changed status_changed home check_isolation is_copy why_copy place place_is_news note_place bring_forward seed_ids', 'W'),
@@ -29,14 +30,15 @@ INSERT INTO privilege VALUES
 ('internal', 'creator rotate_secret store_secret public_key id_floor options formats given store_handler store_secrets lock_handler reset_options', 'W'),
 ('internal', 'create_handler alter_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
 ('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
-('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all', 'W'),
-('view', 'deliveries waiting dead_letters attempts blocked_keys handlers unrouted', 'OW'),
+('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all prunable', 'W'),
+('view', 'messages deliveries waiting dead_letters attempts blocked_keys handlers unrouted', 'OW'),
 ('view', 'holds', 'W'),
 ('view', 'watched', 'POW'),
 ('view', 'backlog handler_stats dispatchers', 'OMW'),
-('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox', 'W'),
+('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox prune_position', 'W'),
 ('sequence', 'handler_id on_settle_queue_id', 'W'),
 ('type', 'settlement', '*PCOMW'),
+('internal type', 'filter', 'W'),
 ('schema', 'outbox', '*PCOMW'),
 ('schema', 'outbox_internal', 'W');
 CREATE TEMP TABLE cell AS SELECT kind, object, who FROM privilege, string_to_table(objects, ' ') object;
@@ -47,7 +49,7 @@ CREATE TEMP VIEW member AS
 SELECT CASE d.classid
 		WHEN 'pg_proc'::regclass THEN (SELECT CASE WHEN pronamespace = 'outbox_internal'::regnamespace THEN 'internal' WHEN prokind = 'f' THEN 'function' WHEN prokind = 'p' THEN 'procedure' ELSE prokind::text END FROM pg_proc WHERE oid = d.objid)
 		WHEN 'pg_class'::regclass THEN (SELECT CASE relkind WHEN 'r' THEN 'table' WHEN 'v' THEN 'view' WHEN 'S' THEN 'sequence' ELSE relkind::text END FROM pg_class WHERE oid = d.objid)
-		WHEN 'pg_type'::regclass THEN 'type'
+		WHEN 'pg_type'::regclass THEN (SELECT CASE WHEN typnamespace = 'outbox_internal'::regnamespace THEN 'internal type' ELSE 'type' END FROM pg_type WHERE oid = d.objid)
 		WHEN 'pg_namespace'::regclass THEN 'schema'
 		ELSE d.classid::regclass::text END AS kind,
 	coalesce((SELECT proname FROM pg_proc WHERE d.classid = 'pg_proc'::regclass AND oid = d.objid),
@@ -82,6 +84,7 @@ CREATE FUNCTION pg_temp.may(kind text, object oid, role text) RETURNS boolean LA
 		WHEN kind IN ('table', 'view') THEN has_table_privilege(role, object, 'SELECT')
 		WHEN kind = 'sequence' THEN has_sequence_privilege(role, object, 'USAGE, SELECT, UPDATE')
 		WHEN kind = 'type' THEN has_type_privilege(role, object, 'USAGE')
+		WHEN kind = 'internal type' THEN has_schema_privilege(role, 'outbox_internal', 'USAGE')
 		WHEN kind = 'schema' THEN has_schema_privilege(role, object, 'USAGE') END $$;
 CREATE FUNCTION pg_temp.may_change(kind text, object oid, role text) RETURNS boolean LANGUAGE sql AS $$
 	SELECT CASE

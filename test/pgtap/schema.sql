@@ -42,10 +42,10 @@ SELECT is_empty($$
 $$, 'schema outbox has the functions that are for users, outbox_internal all others');
 SELECT is_empty($$
 	SELECT o.oid FROM pg_class o WHERE o.relnamespace = 'outbox_internal'::regnamespace
-		AND (o.relkind <> 'v' OR coalesce(obj_description(o.oid, 'pg_class'), '') !~ '^Internal')
+		AND o.relkind <> 'c' AND (o.relkind <> 'v' OR coalesce(obj_description(o.oid, 'pg_class'), '') !~ '^Internal')
 	UNION ALL SELECT o.oid FROM pg_type o LEFT JOIN pg_class v ON v.oid = o.typrelid
-	WHERE o.typnamespace = 'outbox_internal'::regnamespace AND v.relkind IS DISTINCT FROM 'v' AND o.typcategory <> 'A'
-$$, 'outbox_internal has nothing but functions, and views that public ones share');
+	WHERE o.typnamespace = 'outbox_internal'::regnamespace AND coalesce(v.relkind, 'n') NOT IN ('v', 'c') AND o.typcategory <> 'A'
+$$, 'outbox_internal has nothing but functions, composite types for their arguments, and views that public ones share');
 
 -- Every object says what it is.
 SELECT is_empty($$

@@ -103,11 +103,13 @@ my %refused = (
 	cancel_where => "SELECT outbox.cancel_where('one')",
 	retry_now => "SELECT outbox.retry_now('$id')",
 	erase_tenant => "SELECT outbox.erase_tenant('t')",
+	erase_key => "SELECT outbox.erase_key('k')",
+	erase_message => "SELECT outbox.erase_message('$id')",
 	prune => 'SELECT outbox.prune()',
 	adopt => 'SELECT outbox.adopt()');
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
-	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain', 'next_runs', 'announce')};
+	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain', 'next_runs', 'announce', 'status', 'handlers_of')};
 is(join(' ', sort keys %refused), $first->sql($writers), 'every public function but those is tried');
 foreach my $function (sort keys %refused)
 {

@@ -121,9 +121,11 @@ CALL outbox.wait('$name pull', '1 ms');
 SELECT outbox.accept('s', '$name'), outbox.accept('s', '$name', '1 s');
 SELECT outbox.requeue(:'id'), outbox.cancel(:'id', 'reason', '$name pull'), outbox.requeue(:'id', '$name pull');
 SELECT outbox.requeue_where('$name', '$name.*', code => 'x', since => '-infinity', dry_run => true), outbox.replay('$name', '-infinity', backfill => true, dry_run => true), outbox.cancel_where('$name pull', '$name.*', dry_run => true);
-SELECT outbox.requeue_where('$name', '$name.*', since => '-infinity', include_delivered => true), outbox.replay('$name', '-infinity', backfill => true), outbox.retry_now(:'first');
+SELECT outbox.requeue_where('$name', '$name.*', since => '-infinity', include_delivered => true, include_cancelled => true), outbox.replay('$name', '-infinity', backfill => true, max_rows => 5, settled_before => pg_catalog.now()), outbox.retry_now(:'first');
 SELECT * FROM outbox.verify();
 SELECT * FROM outbox.health();
+SELECT outbox.status(:'first'), outbox.status(dedupe_key => '$name', tenant => '$name'), outbox.handlers_of('$name.x');
+TABLE outbox.messages;
 TABLE outbox.deliveries;
 TABLE outbox.dead_letters;
 TABLE outbox.attempts;
@@ -133,7 +135,7 @@ TABLE outbox.handlers;
 TABLE outbox.handler_stats;
 TABLE outbox.dispatchers;
 CALL outbox.drain('$name', '1 min');
-SELECT outbox.cancel_where('$name pull'), outbox.erase_tenant('$name'), outbox.prune(1), outbox.prune();
+SELECT outbox.cancel_where('$name pull'), outbox.erase_message(:'first'), outbox.erase_key('k2', '$name'), outbox.erase_tenant('$name', 5), outbox.erase_tenant('$name'), outbox.prune(1), outbox.prune();
 SELECT outbox.adopt();
 SQL
 }

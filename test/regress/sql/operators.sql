@@ -43,7 +43,7 @@ CALL pg_temp.settle('b', 'books', 1, 'timeout', 'no answer');
 CALL pg_temp.settle('c', 'books', 4, 'timeout', 'no answer');
 SELECT * FROM pg_temp.state;
 SELECT handler, topic, code, http_status, error, attempts, died_at >= staged_at AS later, payload, headers, tenant FROM outbox.dead_letters ORDER BY payload;
-SELECT handler, kind, paused, pending, due, scheduled, retrying, leased, dead, cancelled, oldest_due_age >= '0' AS aged FROM outbox.backlog ORDER BY handler COLLATE "C";
+SELECT handler, kind, paused, pending, due, scheduled, retrying, leased, dead, oldest_due_age >= '0' AS aged FROM outbox.backlog ORDER BY handler COLLATE "C";
 
 -- requeue: dead ones only, receipts stay, and only within the tenant.
 SELECT regress.error_of(format('SELECT outbox.requeue(%L, tenant => %L)', pg_temp.id('a'), 'bolt'));
@@ -82,7 +82,8 @@ CALL pg_temp.settle('a', 'mail', 4, '500');
 CALL pg_temp.settle('b', 'mail', 4, '404');
 CALL pg_temp.settle('b', 'books', 5, 'cancelled');
 CALL pg_temp.settle('c', 'books', 4, 'timeout');
-SELECT outbox.requeue_where(since => '-infinity', dry_run => true) AS everything;
+SELECT outbox.requeue_where(since => '-infinity', dry_run => true) AS everything_dead;
+SELECT outbox.requeue_where(since => '-infinity', include_cancelled => true, dry_run => true) AS cancelled_too;
 SELECT outbox.requeue_where(handler => 'mail', dry_run => true) AS mail;
 SELECT outbox.requeue_where(topic => 'op.order.*', dry_run => true) AS below;
 SELECT outbox.requeue_where(topic => 'op.order.gone', dry_run => true) AS one_topic;
@@ -95,6 +96,8 @@ SELECT outbox.requeue_where(since => '-infinity', max_rows => 2, dry_run => true
 SELECT * FROM pg_temp.state WHERE settled;
 SELECT outbox.requeue_where(tenant => 'acme', max_rows => 1) AS oldest_first;
 SELECT outbox.requeue_where(tenant => 'acme') AS rest;
+SELECT name, handler, state FROM pg_temp.state WHERE name = 'b';
+SELECT outbox.requeue_where(tenant => 'acme', include_cancelled => true) AS cancelled;
 SELECT * FROM pg_temp.state;
 SELECT regress.error_of('SELECT outbox.requeue_where()');
 SELECT regress.error_of('SELECT outbox.requeue_where(dry_run => true, max_rows => 5)');
@@ -102,6 +105,7 @@ SELECT regress.error_of($$SELECT outbox.requeue_where(handler => 'nobody')$$);
 SELECT regress.error_of($$SELECT outbox.requeue_where(topic => 'Op..x')$$);
 SELECT regress.error_of($$SELECT outbox.requeue_where(since => 'today', until => 'yesterday')$$);
 SELECT regress.error_of($$SELECT outbox.requeue_where(tenant => 'acme', max_rows => 0)$$);
+SELECT regress.error_of($$SELECT outbox.requeue_where(tenant => 'acme', include_delivered => true, max_rows => 5)$$);
 
 -- replay: what was delivered, and with backfill what a handler never had.
 SELECT outbox.replay('books', now() - interval '1 hour', dry_run => true);
@@ -118,8 +122,28 @@ SELECT outbox.replay('late', '-infinity', backfill => true);
 SELECT outbox.replay('late', '-infinity', backfill => true);
 SELECT * FROM pg_temp.state WHERE handler = 'late';
 SELECT regress.error_of($$SELECT outbox.replay('books', NULL)$$);
+SELECT regress.error_of($$SELECT outbox.replay('books', '-infinity', max_rows => 5)$$);
 SELECT regress.error_of($$SELECT outbox.replay('nobody', 'today')$$);
 SELECT regress.error_of($$SELECT outbox.replay('(unrouted)', 'today')$$);
+
+-- A replay in batches goes on, though what it has chosen is delivered again meanwhile.
+SELECT clock_timestamp() AS first_call \gset
+INSERT INTO named SELECT 'r' || n, outbox.stage('op.order.gone', jsonb_build_object('r', n), tenant => 'replayed') FROM generate_series(1, 5) AS n;
+SELECT outbox.cancel(pg_temp.id('r' || n), handler => 'late') FROM generate_series(1, 5) AS n;
+CALL pg_temp.settle('r1', 'books', 3, NULL);
+CALL pg_temp.settle('r2', 'books', 3, NULL);
+CALL pg_temp.settle('r3', 'books', 3, NULL);
+SELECT clock_timestamp() AS first_call \gset
+CALL pg_temp.settle('r4', 'books', 3, NULL);
+SELECT outbox.replay('books', '-infinity', tenant => 'replayed', max_rows => 2, settled_before => :'first_call');
+SELECT name, state FROM pg_temp.state WHERE name LIKE 'r_' AND handler = 'books';
+CALL pg_temp.settle('r1', 'books', 3, NULL);
+CALL pg_temp.settle('r2', 'books', 3, NULL);
+SELECT outbox.replay('books', '-infinity', tenant => 'replayed', max_rows => 2, settled_before => :'first_call');
+SELECT name, state FROM pg_temp.state WHERE name LIKE 'r_' AND handler = 'books';
+SELECT outbox.replay('books', '-infinity', tenant => 'replayed', max_rows => 2, settled_before => :'first_call');
+SELECT messages, deliveries FROM outbox.erase_tenant('replayed');
+DELETE FROM named WHERE name LIKE 'r_';
 
 -- cancel_where.
 SELECT outbox.cancel_where(tenant => 'acme', reason => 'customer left', dry_run => true);
@@ -160,6 +184,37 @@ SELECT outbox.requeue_where(handler => '(unrouted)', dry_run => true);
 SELECT outbox.requeue_where(topic => 'lost.*');
 SELECT * FROM pg_temp.state WHERE name LIKE 'u%';
 
+-- Every message, and what became of it.
+SELECT n.name, m.topic, m.key, m.tenant, m.headers, m.payload, m.outstanding, m.delivered, m.dead, m.cancelled
+FROM named n JOIN outbox.messages m ON m.message_id = n.id ORDER BY n.name;
+-- The same for who staged it, without the content.
+SELECT handler, state, attempts, due_at IS NOT NULL AS due, settled_at IS NOT NULL AS settled, code FROM outbox.status(pg_temp.id('a'));
+SELECT handler, state FROM outbox.status(id => pg_temp.id('a'), tenant => 'acme');
+SELECT handler, state FROM outbox.status(id => pg_temp.id('a'), tenant => 'bolt');
+SELECT handler, state FROM outbox.status('00000000-0000-7000-8000-000000000000');
+INSERT INTO named SELECT 's1', outbox.stage('op.order.paid', dedupe_key => 'order 1', tenant => 'acme');
+INSERT INTO named SELECT 's2', outbox.stage('op.order.paid', dedupe_key => 'order 1');
+INSERT INTO named SELECT 's3', outbox.stage('nobody.takes', dedupe_key => 'order 3');
+SELECT n.name, s.handler, s.state FROM outbox.status(dedupe_key => 'order 1', tenant => 'acme') s LEFT JOIN named n ON n.id = s.message_id;
+SELECT n.name, s.handler, s.state FROM outbox.status(dedupe_key => 'order 1') s LEFT JOIN named n ON n.id = s.message_id;
+SELECT n.name, s.handler, s.state FROM outbox.status(dedupe_key => 'order 3') s LEFT JOIN named n ON n.id = s.message_id;
+SELECT n.name, s.handler, s.state FROM outbox.status(dedupe_key => 'order 2') s LEFT JOIN named n ON n.id = s.message_id;
+SELECT regress.error_of('SELECT outbox.status()');
+SELECT regress.error_of(format('SELECT outbox.status(%L, %L)', pg_temp.id('a'), 'order 1'));
+SELECT * FROM outbox.erase_message(pg_temp.id('s1'), 'acme');
+SELECT * FROM outbox.erase_message(pg_temp.id('s2'));
+SELECT * FROM outbox.erase_message(pg_temp.id('s3'));
+SELECT regress.error_of(format('SELECT outbox.erase_message(%L)', pg_temp.id('s1')));
+SELECT regress.error_of(format('SELECT outbox.erase_message(%L, %L)', pg_temp.id('a'), 'bolt'));
+DELETE FROM named WHERE name LIKE 's_';
+-- Who takes a topic.
+SELECT * FROM outbox.handlers_of('op.order.paid');
+SELECT * FROM outbox.handlers_of('keyed.x');
+SELECT * FROM outbox.handlers_of('op');
+SELECT regress.error_of($$SELECT outbox.handlers_of('op.*')$$);
+SELECT regress.error_of($$SELECT outbox.handlers_of('Op')$$);
+SELECT regress.error_of($$SELECT outbox.handlers_of(NULL)$$);
+
 -- Attempts and statistics.
 INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, duration, outcome, http_status, code, error)
 SELECT pg_temp.id('a'), h.id, 1, now(), '12 ms', 1, 500, '500', 'oh no' FROM outbox.handler h WHERE h.name = 'books';
@@ -186,12 +241,20 @@ SELECT message_id, hint FROM outbox.verify() WHERE finding = 'delivery without m
 SELECT hint FROM outbox.verify() WHERE finding = 'trigger that is switched off';
 ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER handler_changed;
 
--- erase_tenant.
+-- erase_tenant, erase_key.
+SELECT messages FROM outbox.erase_tenant('acme', 1);
 SELECT * FROM outbox.erase_tenant('acme');
 SELECT * FROM outbox.erase_tenant('acme');
 SELECT name FROM pg_temp.state GROUP BY name ORDER BY name;
 SELECT regress.error_of($$SELECT outbox.erase_tenant('')$$);
 SELECT regress.error_of('SELECT outbox.erase_tenant(NULL)');
+SELECT regress.error_of($$SELECT outbox.erase_tenant('acme', 0)$$);
+SELECT count(outbox.stage('keyed.x', key => 'gone', tenant => t)) FROM unnest('{acme,acme,bolt,bolt,bolt}'::text[]) t;
+SELECT * FROM outbox.erase_key('gone', 'acme');
+SELECT * FROM outbox.erase_key('gone', max_messages => 2);
+SELECT * FROM outbox.erase_key('gone');
+SELECT * FROM outbox.erase_key('gone');
+SELECT regress.error_of($$SELECT outbox.erase_key('')$$);
 
 -- prune.
 CALL regress.empty();
@@ -220,6 +283,27 @@ SET outbox.dead_retention = 0;
 SELECT * FROM outbox.prune();
 SELECT name, handler, state FROM pg_temp.state;
 SELECT regress.error_of('SELECT outbox.prune(0)');
+-- A call with a limit goes on where the last one ended, and begins again at the end.
+CALL regress.empty();
+TRUNCATE named;
+UPDATE outbox.prune_position SET reached = '00000000-0000-0000-0000-000000000000';
+INSERT INTO named SELECT 'p' || n, outbox.stage('op.order.gone', jsonb_build_object('n', n)) FROM generate_series(1, 6) AS n;
+DO $$ BEGIN
+	FOR i IN 1 .. 6 LOOP
+		CALL pg_temp.settle('p' || i, 'late', 3, NULL);
+		IF i > 2 THEN CALL pg_temp.settle('p' || i, 'books', 3, NULL); END IF;
+	END LOOP;
+END $$;
+SELECT messages FROM outbox.prune(1);
+CALL pg_temp.settle('p1', 'books', 3, NULL);
+SELECT messages FROM outbox.prune(1);
+SELECT name, count(*) FROM pg_temp.state GROUP BY name ORDER BY name;
+SELECT messages FROM outbox.prune(3);
+SELECT messages FROM outbox.prune(3);
+SELECT messages FROM outbox.prune(3);
+SELECT name, handler, state FROM pg_temp.state;
+CALL pg_temp.settle('p2', 'books', 3, NULL);
+SELECT messages FROM outbox.prune(3);
 -- A message without a delivery goes by the retention of delivered ones.
 SELECT outbox.stage('nobody.cares') IS NOT NULL AS staged;
 SET outbox.delivered_retention = '1 h';

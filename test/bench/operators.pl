@@ -1,0 +1,90 @@
+# Operators and monitors: what they ask, in a database that has been at work for
+# long, and what they change in bulk.  Milliseconds, the median of some runs, for
+# each of the things that the planner may believe of the tables; microseconds a
+# delivery of what is changed.
+#
+# Options: --settled=N (1000000), --each=N (300000; dead, cancelled and
+# outstanding ones), --handlers=N (1000), --runs=N, --belief=TEXT (one of them)
+use strict;
+use warnings;
+
+use LargeOutbox;
+use OutboxBench;
+use PsqlSession;
+use Time::HiRes qw(time);
+
+my $settled = option('settled', 1_000_000);
+my $each = option('each', 300_000);
+my $handlers = option('handlers', 1000);
+my $belief = option('belief', '');
+my $node = bench_cluster('operators', conf => "outbox.enabled = off\nautovacuum = off\noutbox.delivered_retention = '1 day'\noutbox.dead_retention = '365 days'");
+LargeOutbox::handlers($node, $handlers);
+$node->sql("SELECT outbox.create_handler('ordered', '{large.ordered}', ordered => true), outbox.create_handler('late', '{large.h1}')");
+my $session;
+
+sub timed
+{
+	my ($sql) = @_;
+	my $begun = time;
+	my $answer = $session->run($sql);
+	return ((time - $begun) * 1000, $answer);
+}
+
+sub asked
+{
+	my ($what, $sql) = @_;
+	my @took = map { (timed("SELECT count(*) FROM ($sql OFFSET 0) AS s"))[0] } 1 .. runs();
+	report("$what", '%8.1f ms', median(@took));
+	return;
+}
+
+# Taken back afterwards.
+sub changed
+{
+	my ($what, $sql, $n) = @_;
+	$session->run('BEGIN');
+	my ($took, $answer) = timed($sql);
+	$session->run('ROLLBACK');
+	report($what, '%8.1f ms, %6.1f us each of %d', $took, $took * 1000 / ($answer || 1), $answer);
+	return;
+}
+
+foreach my $what (grep { $belief eq '' || $_ eq $belief } @LargeOutbox::beliefs)
+{
+	LargeOutbox::believe($node, $what);
+	LargeOutbox::fill($node, settled => $settled, each => $each);
+	LargeOutbox::believe($node, $what, 1);
+	$session = PsqlSession->new($node);
+	my ($id, $tenant, $key, $correlation) = split /\|/, $session->run('SELECT m.id, m.tenant, m.key, m.correlation_id FROM outbox.delivery d JOIN outbox.message m ON m.id = d.message_id WHERE d.state = 1 ORDER BY 1 LIMIT 1');
+	report("statistics: $what", '');
+	asked('health()', 'SELECT * FROM outbox.health()');
+	asked('backlog', 'SELECT * FROM outbox.backlog');
+	asked('dead_letters, the newest 50', 'SELECT * FROM outbox.dead_letters ORDER BY died_at DESC LIMIT 50');
+	asked('dead_letters of a handler', "SELECT * FROM outbox.dead_letters WHERE handler = 'h7'");
+	asked('dead_letters of a tenant', "SELECT * FROM outbox.dead_letters WHERE tenant = '$tenant'");
+	asked('deliveries: outstanding of a handler, 50', "SELECT * FROM outbox.deliveries WHERE state = 'pending' AND handler = 'paused' LIMIT 50");
+	asked('deliveries: dead of a handler', "SELECT * FROM outbox.deliveries WHERE state = 'dead' AND handler = 'h7'");
+	asked('deliveries: outstanding of a tenant', "SELECT * FROM outbox.deliveries WHERE state IN ('pending', 'retrying', 'leased') AND tenant = '$tenant'");
+	asked('deliveries: of a key', "SELECT * FROM outbox.deliveries WHERE key = '$key'");
+	asked('deliveries: of a correlation id', "SELECT * FROM outbox.deliveries WHERE correlation_id = '$correlation'");
+	asked('messages: of a tenant', "SELECT * FROM outbox.messages WHERE tenant = '$tenant'");
+	asked('messages: of a correlation id', "SELECT * FROM outbox.messages WHERE correlation_id = '$correlation'");
+	asked('status()', "SELECT * FROM outbox.status('$id')");
+	asked('handler_stats', 'SELECT * FROM outbox.handler_stats');
+	changed('requeue_where() of all dead', "SELECT outbox.requeue_where(since => '-infinity')");
+	changed('requeue_where(max_rows => 10000)', "SELECT outbox.requeue_where(since => '-infinity', max_rows => 10000)");
+	changed('requeue_where() of a handler', "SELECT outbox.requeue_where(handler => 'h7')");
+	changed('cancel_where() of a handler', "SELECT outbox.cancel_where(handler => 'paused')");
+	changed('cancel_where(max_rows => 10000)', "SELECT outbox.cancel_where(handler => 'paused', max_rows => 10000)");
+	changed('cancel_where() of a tenant', "SELECT outbox.cancel_where(tenant => '$tenant')");
+	changed('replay(), the last day', "SELECT outbox.replay('h7', now() - interval '20 days')");
+	changed('replay(backfill)', "SELECT outbox.replay('late', '-infinity', backfill => true, max_rows => 10000, settled_before => now())");
+	changed('erase_tenant()', "SELECT messages FROM outbox.erase_tenant('$tenant')");
+	changed('drop_handler()', "WITH d AS MATERIALIZED (SELECT outbox.drop_handler('paused')) SELECT $each FROM d");
+	$session->run("SELECT count(outbox.stage('large.ordered', key => 'o' || n % 100)) FROM generate_series(1, 20000) n");
+	changed('cancel_where() of an ordered handler', "SELECT outbox.cancel_where(handler => 'ordered')");
+	my @pruned = map { (timed('SELECT messages FROM outbox.prune(1000)'))[0] } 1 .. 100;
+	report('prune(1000) beside what is kept, 100 calls', '%8.1f ms the first, %.1f the longest, %.1f the median', $pruned[0], (sort { $b <=> $a } @pruned)[0], median(@pruned));
+	$session->close;
+}
+$node->stop;
