@@ -356,6 +356,83 @@ CREATE TABLE outbox.prune_position (
 COMMENT ON TABLE outbox.prune_position IS 'Where the next bounded call of outbox.prune() goes on';
 INSERT INTO outbox.prune_position VALUES ('00000000-0000-0000-0000-000000000000');
 
+-- Every option of a schedule, in one row and nowhere else, as those of a
+-- handler are in outbox_internal.options(): the columns of outbox.schedule and
+-- of the view outbox.schedules, the arguments of outbox.create_schedule() and
+-- its kin and what their comments say, what is accepted, stored and reset.
+-- New ones go last.
+CREATE FUNCTION outbox_internal.schedule_options(OUT name text, OUT type text, OUT initial text, OUT low text, OUT high text,
+	OUT choices text[], OUT help text) RETURNS SETOF record
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 16 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY VALUES
+	('cron', 'text', NULL, NULL, NULL, NULL::text[], 'when, as outbox.next_runs() takes it'),
+	('every', 'interval', NULL, '1 s', '366 days', NULL, 'instead of cron: how long from one occurrence to the next, counted from starts_at or else from the creation; a day of it has 24 hours'),
+	('topic', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
+	('payload', 'jsonb', '{}', NULL, NULL, NULL, 'of the messages; {{scheduled_at}} in its strings becomes the time of the occurrence'),
+	('timezone', 'text', 'UTC', NULL, NULL, NULL, 'whose clock cron goes by'),
+	('tenant', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
+	('key', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
+	('headers', 'jsonb', NULL, NULL, NULL, NULL, 'of the messages'),
+	('catch_up', 'text', 'skip', NULL, NULL, '{skip,last,all}', 'which missed occurrences are made up for'),
+	('starts_at', 'timestamptz', NULL, NULL, NULL, NULL, 'no occurrence is before it'),
+	('ends_at', 'timestamptz', NULL, NULL, NULL, NULL, 'none is after it'),
+	('function', 'regprocedure', NULL, NULL, NULL, NULL,
+		'instead of topic: a function of one argument of type outbox.occurrence that stages what there is to stage. It is run in a transaction of its own as the role that owns it; if it raises an error nothing that it wrote stays, and it is run again later'),
+	('correlation_id', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
+	('grace', 'interval', '1 min', '0', '366 days', NULL, 'an occurrence that cannot begin within so long after its time is missed'),
+	('timeout', 'interval', '30 s', '10 ms', '1 hour', NULL, 'how long the function may take');
+END $$;
+COMMENT ON FUNCTION outbox_internal.schedule_options IS 'Internal: every option of a schedule';
+
+CREATE SEQUENCE outbox.schedule_id AS int;
+
+CREATE TABLE outbox.schedule (
+	id int NOT NULL DEFAULT pg_catalog.nextval('outbox.schedule_id') CONSTRAINT schedule_pkey PRIMARY KEY,
+	name text COLLATE "C" NOT NULL CONSTRAINT schedule_name UNIQUE,
+	creator text NOT NULL DEFAULT SESSION_USER,
+	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	-- as outbox.handler.home
+	home uuid DEFAULT outbox_internal.home()
+);
+DO $$
+DECLARE
+	option record;
+BEGIN
+	FOR option IN SELECT * FROM outbox_internal.schedule_options() LOOP
+		EXECUTE pg_catalog.format('ALTER TABLE outbox.schedule ADD COLUMN %I %s', option.name, pg_catalog.replace(option.type, 'regprocedure', 'text'));
+		IF option.initial IS NOT NULL THEN
+			EXECUTE pg_catalog.format('ALTER TABLE outbox.schedule ALTER COLUMN %I SET DEFAULT %L, ALTER COLUMN %1$I SET NOT NULL', option.name, option.initial);
+		END IF;
+	END LOOP;
+END $$;
+COMMENT ON TABLE outbox.schedule IS 'Schedules and their options; change them with outbox.create_schedule() and its kin';
+ALTER SEQUENCE outbox.schedule_id OWNED BY outbox.schedule.id;
+
+-- What becomes of them, apart from what they are, so that an occurrence writes
+-- little.  next_run_at is the occurrence that comes next or is being tried,
+-- attempts how often that has failed, wake_at when there is something to do:
+-- infinity for never.
+CREATE TABLE outbox.schedule_status (
+	schedule_id int NOT NULL CONSTRAINT schedule_status_pkey PRIMARY KEY,
+	attempts int NOT NULL DEFAULT 0,
+	runs_function boolean NOT NULL,
+	wake_at timestamptz NOT NULL,
+	next_run_at timestamptz,
+	last_scheduled_at timestamptz,
+	last_run_at timestamptz,
+	last_message_id uuid,
+	last_error text,
+	last_error_at timestamptz,
+	runs bigint NOT NULL DEFAULT 0,
+	missed bigint NOT NULL DEFAULT 0,
+	paused_at timestamptz,
+	paused_by text,
+	paused_reason text
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE outbox.schedule_status IS 'When each schedule occurs next, and how it went so far';
+CREATE INDEX schedule_status_wake ON outbox.schedule_status (runs_function, wake_at);
+
 -- A publication of all tables takes these along; those without a key could
 -- not be updated then.
 ALTER TABLE outbox.installation REPLICA IDENTITY FULL;
@@ -377,6 +454,9 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.consumer', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.prune_position', 'WHERE false');
+SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_id', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.schedule', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_status', '');
 
 -----------------------------------------------------------------------------
 -- Plumbing: not for callers
@@ -400,6 +480,10 @@ COMMENT ON FUNCTION outbox_internal.ring_rescan IS 'Internal: ask the dispatcher
 CREATE FUNCTION outbox_internal.ring_launcher() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_launcher';
 COMMENT ON FUNCTION outbox_internal.ring_launcher IS 'Internal: ask the launcher at commit to look for databases that need a dispatcher';
+
+CREATE FUNCTION outbox_internal.ring_schedules() RETURNS void
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_schedules';
+COMMENT ON FUNCTION outbox_internal.ring_schedules IS 'Internal: tell the dispatcher at commit that something is to be done for a schedule at another time';
 
 -- The subscriber of a publication of all tables has a handler 0 of its own.
 CREATE FUNCTION outbox_internal.skip_row() RETURNS trigger
@@ -845,35 +929,36 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.creator IS 'Internal: the role that created a handler, from its columns of these names; NULL if it is not a role of this database';
 
--- Whether a handler can have an on_settle function.  It runs with the rights
--- of its owner, whom the catalog knows and no row of ours can change, so only
--- who may act as the owner chooses it; and never with those of a superuser: a
--- handler's function is somebody's code in the dispatcher's hands.
-CREATE FUNCTION outbox_internal.check_on_settle(given text, caller text) RETURNS void
+-- Whether a handler or a schedule can have a function: what names the option.
+-- It runs with the rights of its owner, whom the catalog knows and no row of
+-- ours can change, so only who may act as the owner chooses it; and never with
+-- those of a superuser: it is somebody's code in a worker's hands.
+CREATE FUNCTION outbox_internal.check_function(what text, given text, argument text, caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	function regprocedure := to_regprocedure(given);
+	called text := CASE what WHEN 'function' THEN what ELSE what || ' function' END;
 	proc record;
 	runner record;
 BEGIN
-	SELECT p.prokind, p.proretset, p.proowner, p.pronargs = 1 AND p.proargtypes[0] = 'outbox.settlement'::regtype AS fits
+	SELECT p.prokind, p.proretset, p.proowner, p.pronargs = 1 AND p.proargtypes[0] = argument::regtype AS fits
 	INTO proc FROM pg_proc p WHERE p.oid = function;
 	IF proc.prokind IS NULL OR proc.prokind <> 'f' OR proc.proretset THEN
-		RAISE EXCEPTION 'on_settle is not a plain function: %', given
+		RAISE EXCEPTION '% is not a plain function: %', what, given
 			USING ERRCODE = 'wrong_object_type', HINT = 'Procedures, aggregates, window functions and functions that return sets cannot be called.';
 	ELSIF NOT proc.fits THEN
-		RAISE EXCEPTION 'on_settle function % does not take one argument of type outbox.settlement', given
+		RAISE EXCEPTION '% % does not take one argument of type %', called, given, argument
 			USING ERRCODE = 'invalid_function_definition',
-				HINT = 'Define it like this: CREATE FUNCTION my_schema.on_settle(s outbox.settlement) RETURNS void ... What it returns is ignored.';
+				HINT = format('Define it like this: CREATE FUNCTION my_schema.my_function(x %s) RETURNS void ... What it returns is ignored.', argument);
 	END IF;
 
 	SELECT r.rolname, r.rolsuper INTO runner FROM pg_roles r WHERE r.oid = proc.proowner;
 	IF runner.rolsuper THEN
-		RAISE EXCEPTION 'on_settle function % would run as superuser "%"', given, runner.rolname
+		RAISE EXCEPTION '% % would run as superuser "%"', called, given, runner.rolname
 			USING ERRCODE = 'insufficient_privilege',
 				HINT = 'It runs as its owner. Give it to the role it should run as with ALTER FUNCTION ... OWNER TO.';
 	ELSIF NOT pg_has_role(caller, proc.proowner, 'USAGE') THEN
-		RAISE EXCEPTION 'on_settle function % belongs to role "%"', given, runner.rolname
+		RAISE EXCEPTION '% % belongs to role "%"', called, given, runner.rolname
 			USING ERRCODE = 'insufficient_privilege',
 				HINT = 'It runs as its owner, so only who may act as that role can choose it. Create a function of your own, or have that role or a superuser do it.';
 	ELSIF NOT has_function_privilege(runner.rolname, function, 'EXECUTE') THEN
@@ -881,7 +966,7 @@ BEGIN
 			USING ERRCODE = 'insufficient_privilege', HINT = format('Role "%s", as which it would run, needs EXECUTE on it.', runner.rolname);
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox_internal.check_on_settle IS 'Internal: raise wrong_object_type, invalid_function_definition or insufficient_privilege unless a handler can have this on_settle function and this role may choose it';
+COMMENT ON FUNCTION outbox_internal.check_function IS 'Internal: raise wrong_object_type, invalid_function_definition or insufficient_privilege unless an option of that name can be this function, with an argument of that type, and this role may choose it';
 
 -- Who may set what.  An on_settle function decides what becomes of a handler's
 -- deliveries, so it is the creator's to choose; paths name files of the server;
@@ -919,7 +1004,7 @@ BEGIN
 			USING ERRCODE = 'insufficient_privilege', HINT = 'It would be sent to the new URL. Pass authorization along with that, or reset it.';
 	END IF;
 	IF on_settle IS NOT NULL THEN
-		PERFORM outbox_internal.check_on_settle(on_settle, caller);
+		PERFORM outbox_internal.check_function('on_settle', on_settle, 'outbox.settlement', caller);
 	END IF;
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_rights IS 'Internal: raise insufficient_privilege unless the caller may set these options of this handler';
@@ -1351,8 +1436,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,health,status,handlers_of}',
-			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched}'),
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,status,handlers_of}',
+			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched,schedules}'),
 		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
@@ -1519,7 +1604,7 @@ BEGIN
 	PERFORM outbox_internal.grant_part('operator', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_operator IS
-'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, prune, drain, verify, health, status and handlers_of. Not to make or change handlers, which is to send messages anywhere, nor to erase, adopt or grant.
+'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, verify, health, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
 
@@ -2583,6 +2668,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 				OR NOT bool_and(i.system_identifier = c.system_identifier AND i.database_oid = d.oid)
 				OR EXISTS (SELECT FROM outbox.handler h
 					WHERE h.dropped_at IS NULL AND h.id <> 0 AND h.home IS DISTINCT FROM (SELECT min(own.id::text)::uuid FROM outbox.installation own))
+				OR EXISTS (SELECT FROM outbox.schedule x WHERE x.home IS DISTINCT FROM (SELECT min(own.id::text)::uuid FROM outbox.installation own))
 				THEN 'this database is a copy of another one'
 			WHEN bool_or(i.restored OR p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as)
 				THEN 'this database was restored from a backup'
@@ -2642,12 +2728,15 @@ BEGIN
 		UPDATE outbox.handler h SET home = new_home,
 			creator_oid = CASE WHEN h.home = ANY (same_server) THEN h.creator_oid
 				ELSE coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = h.creator), 0) END;
+		UPDATE outbox.schedule x SET home = new_home;
 		UPDATE outbox.consumer c SET home = new_home,
 			role_oid = CASE WHEN c.home = ANY (same_server) THEN c.role_oid
 				ELSE coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = c.role), 0) END;
 		-- Logical replication brings rows, but not sequences.
 		PERFORM setval('outbox.handler_id', h.highest)
 		FROM (SELECT max(h.id) AS highest FROM outbox.handler h) h, outbox.handler_id q WHERE h.highest >= greatest(q.last_value, 1);
+		PERFORM setval('outbox.schedule_id', x.highest)
+		FROM (SELECT max(x.id) AS highest FROM outbox.schedule x) x, outbox.schedule_id q WHERE x.highest >= q.last_value;
 		PERFORM setval('outbox.on_settle_queue_id', k.highest)
 		FROM (SELECT max(k.id) AS highest FROM outbox.on_settle_queue k) k, outbox.on_settle_queue_id q WHERE k.highest >= q.last_value;
 	END IF;
@@ -2672,6 +2761,21 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN SQLERRM;
 END $$;
 COMMENT ON FUNCTION outbox_internal.handler_fault IS 'Internal: what outbox_internal.check_handler() would raise, NULL for nothing';
+
+-- The same of a schedule, but for what takes staging a message to know.
+CREATE FUNCTION outbox_internal.schedule_fault(s outbox.schedule) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox_internal.check_schedule_name(s.name);
+	PERFORM outbox_internal.check_schedule_options(s);
+	IF s.function IS NOT NULL THEN
+		PERFORM outbox_internal.check_function('function', s.function, 'outbox.occurrence', current_user);
+	END IF;
+	RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLERRM;
+END $$;
+COMMENT ON FUNCTION outbox_internal.schedule_fault IS 'Internal: what is wrong with the options of a schedule, NULL for nothing';
 
 CREATE FUNCTION outbox.verify() RETURNS TABLE (finding text, severity text, rows_found bigint, message_id uuid, handler text, hint text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2786,6 +2890,11 @@ BEGIN
 	FROM outbox.handler h CROSS JOIN LATERAL outbox_internal.handler_fault(h) f (fault)
 	WHERE h.dropped_at IS NULL AND h.id <> 0 AND f.fault IS NOT NULL
 	UNION ALL
+	SELECT 'schedule with options that it cannot have', 'error', 1, NULL, NULL,
+		format('The row was changed by hand, or its function was, and schedule "%s" fails: %s. Put it right with outbox.alter_schedule().', x.name, f.fault)
+	FROM outbox.schedule x CROSS JOIN LATERAL outbox_internal.schedule_fault(x) f (fault)
+	WHERE f.fault IS NOT NULL
+	UNION ALL
 	SELECT 'creator that is no role', 'info', 1, NULL, h.name,
 		format('Role %I is gone: only superusers can change what is the creator''s to change, its on_settle function for one. Create the handler anew.', h.creator)
 	FROM outbox.handler h
@@ -2829,6 +2938,21 @@ END $$;
 COMMENT ON FUNCTION outbox.verify IS
 'Look for rows and objects that contradict each other, as they can be after changes made by hand or a partial restore. Reads the tables whole.
 Returns one row for each kind of finding, none if all is well: what it is, severity (error, warning, info), how many rows, one of them (the oldest message and its handler), and what to do.';
+
+-- What outbox.health() says of schedules, of ten of them at most.
+CREATE FUNCTION outbox_internal.schedule_warnings(warn_after interval) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT coalesce(array_agg(w.why ORDER BY w.name), '{}')
+	FROM (
+		SELECT s.name, CASE
+			WHEN t.last_run_at > clock_timestamp() + warn_after THEN format('schedule "%s" has run while the clock was ahead, and waits for %s (outbox.resume_schedule() has it go on from now)', s.name, t.next_run_at)
+			WHEN t.attempts > 0 THEN format('schedule "%s" has failed %s times for its occurrence of %s (outbox.schedules says why)', s.name, t.attempts, t.next_run_at)
+			ELSE format('schedule "%s" has waited since %s for its occurrence to take place', s.name, t.next_run_at) END AS why
+		FROM outbox.schedule_status t JOIN outbox.schedule s ON s.id = t.schedule_id
+		WHERE (t.attempts > 0 OR t.last_run_at > clock_timestamp() + warn_after) AND t.paused_at IS NULL OR t.wake_at < clock_timestamp() - warn_after AND NOT pg_is_in_recovery()
+		ORDER BY s.name LIMIT 10) w
+$$;
+COMMENT ON FUNCTION outbox_internal.schedule_warnings IS 'Internal: which schedules fail, or are not looked after';
 
 CREATE FUNCTION outbox.health(warn_after interval DEFAULT '1 minute', critical_after interval DEFAULT '10 minutes',
 	OUT status text, OUT reasons text[], OUT dispatcher text, OUT dispatcher_pid int, OUT in_flight int,
@@ -2918,6 +3042,8 @@ BEGIN
 		warn := warn || format('handlers that fail: %s', failing_handlers);
 	END IF;
 
+	warn := warn || outbox_internal.schedule_warnings(warn_after);
+
 	-- Kept ones are no fault by themselves, but what a mistyped topic or pattern looks like.
 	warn := warn || ARRAY(
 		SELECT format('messages refused because no handler takes topic "%s": %s', n.topic, n.refused)
@@ -2934,7 +3060,7 @@ END $$;
 COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
+Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 failing_handlers: a push handler fails if none of its attempts has succeeded for longer than warn_after and something of it is outstanding, if at least half of its attempts within five minutes failed and these were at least ten, or if its circuit breaker is not closed; the columns failing_since, recent_attempts and recent_failures of outbox.handlers show what that goes by. Up to ten are named.
 Reasons also name up to three topics of outbox.unrouted that were met within the last hour; messages that were staged all the same change no status.
@@ -2952,6 +3078,644 @@ cron: minute, hour, day of the month, month and day of the week, or six fields w
 timezone: a name that TimeZone takes. Where its clocks change, times of the day that are left out occur once, at the change, and those that come twice the first time only; a rule whose hour or minute begins with * goes by the clock on the wall.
 after: the occurrences are later than that; NULL for now. n: how many, up to 1000.
 Errors: invalid_parameter_value, with the position and the reason for a bad expression; null_value_not_allowed.';
+
+-- What a schedule's function is called with.
+CREATE TYPE outbox.occurrence AS (
+	schedule text,
+	scheduled_at timestamptz,
+	attempt int,
+	payload jsonb,
+	tenant text,
+	key text,
+	headers jsonb,
+	correlation_id text,
+	timezone text,
+	previous_at timestamptz
+);
+COMMENT ON TYPE outbox.occurrence IS
+'What a schedule''s function is told: the schedule''s name, the time of the occurrence, which try at it this is (from 1), the payload with that time in it, the other options of messages as the schedule has them, its time zone, and the time of the occurrence before that took place (NULL for the first)';
+
+CREATE FUNCTION outbox_internal.next_run(cron text, timezone text, every interval, anchor timestamptz, after timestamptz) RETURNS timestamptz
+LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_next_run';
+COMMENT ON FUNCTION outbox_internal.next_run IS 'Internal: the first occurrence later than a time; NULL for none. Either every, with its anchor, or cron and timezone; raises invalid_parameter_value for what is neither an expression nor a time zone';
+
+CREATE FUNCTION outbox_internal.due_runs(cron text, timezone text, every interval, anchor timestamptz, first timestamptz, until timestamptz, keep int,
+	OUT run_at timestamptz, OUT passed bigint) RETURNS record
+LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_due_runs';
+COMMENT ON FUNCTION outbox_internal.due_runs IS 'Internal: of the occurrences from first, which is one, up to until the earliest of the newest keep, at most 1000, and how many lie before that one, of which at most 10000 are counted';
+
+CREATE FUNCTION outbox_internal.occurrence_text(at timestamptz) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+$$;
+COMMENT ON FUNCTION outbox_internal.occurrence_text IS 'Internal: the time of an occurrence, as payloads and dedupe keys have it';
+
+CREATE FUNCTION outbox_internal.occurrence_payload(payload jsonb, at timestamptz) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	-- In JSON two braces in a row are part of a string, and the time needs no escapes in one.
+	SELECT replace(payload::text, '{{scheduled_at}}', outbox_internal.occurrence_text(at))::jsonb
+$$;
+COMMENT ON FUNCTION outbox_internal.occurrence_payload IS 'Internal: a schedule''s payload with the time of an occurrence in it';
+
+-- The options of a call as one object: jsonb ones as they are, the rest as text.
+CREATE FUNCTION outbox_internal.given_schedule(names text[], texts text[]) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := jsonb_object(names, texts);
+	option text;
+BEGIN
+	FOR option IN SELECT o.name FROM outbox_internal.schedule_options() o WHERE o.type = 'jsonb' LOOP
+		IF given ? option THEN
+			given := jsonb_set(given, ARRAY[option], (given ->> option)::jsonb);
+		END IF;
+	END LOOP;
+	RETURN given;
+END $$;
+COMMENT ON FUNCTION outbox_internal.given_schedule IS 'Internal: the arguments of a call about a schedule as one JSON object';
+
+CREATE FUNCTION outbox_internal.check_schedule_name(name text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF name IS NULL OR name = '' OR octet_length(name) > 63 OR name ~ '[\x01-\x1f\x7f]' THEN
+		RAISE EXCEPTION 'invalid schedule name: %', coalesce(quote_literal(name), 'NULL')
+			USING ERRCODE = 'invalid_name', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_schedule_name IS 'Internal: raise invalid_name unless a schedule may have this name';
+
+-- Each option by itself, as its row in outbox_internal.schedule_options() says,
+-- then those that have to suit each other.
+CREATE FUNCTION outbox_internal.check_schedule_options(s outbox.schedule) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := to_jsonb(s);
+	o record;
+	fault text;
+BEGIN
+	FOR o IN SELECT * FROM outbox_internal.schedule_options() LOOP
+		IF o.choices IS NOT NULL THEN
+			PERFORM outbox_internal.check_choice(o.name, given ->> o.name, o.choices);
+		ELSIF o.low IS NOT NULL AND (o.initial IS NOT NULL OR given ->> o.name IS NOT NULL) THEN
+			PERFORM outbox_internal.check_interval(o.name, (given ->> o.name)::interval, o.low, o.high);
+		END IF;
+	END LOOP;
+	IF num_nonnulls(s.cron, s.every) <> 1 THEN
+		RAISE EXCEPTION 'a schedule has either cron or every'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'cron is an expression such as ''0 9 * * MON-FRI'', every an interval such as ''10 minutes''. To change from one to the other, give the one and reset the other.';
+	ELSIF extract(year FROM s.every) <> 0 OR extract(month FROM s.every) <> 0 THEN
+		RAISE EXCEPTION 'every must not have months: %', s.every
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Months differ in length: use cron, such as ''0 0 1 * *''.';
+	ELSIF date_trunc('second', s.every) <> s.every THEN
+		RAISE EXCEPTION 'every must be whole seconds: %', s.every
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'One second is the shortest.';
+	ELSIF octet_length(s.cron) > 255 THEN
+		RAISE EXCEPTION 'cron expression is too long: % bytes', octet_length(s.cron)
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'It has at most 255 bytes.';
+	ELSIF num_nonnulls(s.topic, s.function) <> 1 THEN
+		RAISE EXCEPTION 'a schedule has either a topic or a function'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'With a topic it stages a message at each occurrence; a function stages what it likes itself.';
+	ELSIF NOT isfinite(s.starts_at) OR NOT isfinite(s.ends_at) OR s.starts_at > s.ends_at THEN
+		RAISE EXCEPTION 'starts_at and ends_at must be finite, and in this order'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave out the one that there is not.';
+	END IF;
+	PERFORM outbox_internal.next_run(s.cron, s.timezone, NULL, NULL, clock_timestamp()) WHERE s.cron IS NOT NULL;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_schedule_options IS 'Internal: raise invalid_parameter_value unless these options of a schedule are acceptable, what makes a message aside';
+
+CREATE FUNCTION outbox_internal.check_schedule(s outbox.schedule) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox_internal.check_schedule_options(s);
+	-- What a message may be is outbox.stage()'s to say.  Nobody hears of this one, which is taken back.
+	BEGIN
+		PERFORM set_config('outbox.unrouted', 'delivered', true);
+		PERFORM outbox_internal.stage_occurrence(s, date_trunc('second', clock_timestamp()), NULL) WHERE s.topic IS NOT NULL;
+		RAISE EXCEPTION 'taken back' USING ERRCODE = 'OK000', HINT = 'Nobody sees this.';
+	EXCEPTION WHEN SQLSTATE 'OK000' THEN
+		NULL;
+	END;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_schedule IS 'Internal: raise invalid_parameter_value, or what outbox.stage() raises, unless these are acceptable options';
+
+CREATE FUNCTION outbox_internal.stage_occurrence(s outbox.schedule, at timestamptz, dedupe_key text) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN outbox.stage(s.topic, outbox_internal.occurrence_payload(s.payload, at), key => s.key, dedupe_key => stage_occurrence.dedupe_key,
+		tenant => s.tenant, correlation_id => s.correlation_id, headers => s.headers);
+END $$;
+COMMENT ON FUNCTION outbox_internal.stage_occurrence IS 'Internal: stage the message of an occurrence';
+
+CREATE FUNCTION outbox_internal.occurrence_key(name text, at timestamptz) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT 'schedule:' || name || ':' || outbox_internal.occurrence_text(at)
+$$;
+COMMENT ON FUNCTION outbox_internal.occurrence_key IS 'Internal: the dedupe key of the message of an occurrence';
+
+-- Where an interval is counted from.
+CREATE FUNCTION outbox_internal.schedule_anchor(s outbox.schedule) RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	-- Occurrences are whole seconds, and none is before starts_at.
+	SELECT date_trunc('second', coalesce(s.starts_at + interval '999999 microseconds', s.created_at))
+$$;
+COMMENT ON FUNCTION outbox_internal.schedule_anchor IS 'Internal: an occurrence that the others of a schedule with an interval are counted from';
+
+CREATE FUNCTION outbox_internal.run_after(s outbox.schedule, after timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	run timestamptz := outbox_internal.next_run(s.cron, s.timezone, s.every, outbox_internal.schedule_anchor(s), greatest(after, s.starts_at - interval '1 microsecond'));
+BEGIN
+	RETURN CASE WHEN s.ends_at IS NULL OR run <= s.ends_at THEN run END;
+END $$;
+COMMENT ON FUNCTION outbox_internal.run_after IS 'Internal: the first occurrence of a schedule after a time, NULL for none';
+
+-- A schedule, locked against those who change it, and its status against those who run it.
+CREATE FUNCTION outbox_internal.lock_schedule(name text, OUT s outbox.schedule, OUT st outbox.schedule_status) RETURNS record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	SELECT t.* INTO s FROM outbox.schedule t WHERE t.name = lock_schedule.name COLLATE "C" FOR UPDATE;
+	IF s.id IS NULL THEN
+		RAISE EXCEPTION 'schedule "%" does not exist', coalesce(name, 'NULL')
+			USING ERRCODE = 'undefined_object', HINT = 'The view outbox.schedules lists the schedules there are.';
+	END IF;
+	SELECT t.* INTO st FROM outbox.schedule_status t WHERE t.schedule_id = s.id FOR UPDATE;
+END $$;
+COMMENT ON FUNCTION outbox_internal.lock_schedule IS 'Internal: a schedule by name, locked; waits while its function runs; raises undefined_object if there is none';
+
+CREATE FUNCTION outbox_internal.populate_schedule(s outbox.schedule, given jsonb) RETURNS outbox.schedule
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	s := jsonb_populate_record(s, given);
+	-- JSON's null is a payload.
+	IF given ? 'payload' THEN
+		s.payload := given -> 'payload';
+	END IF;
+	RETURN s;
+END $$;
+COMMENT ON FUNCTION outbox_internal.populate_schedule IS 'Internal: a schedule with other options';
+
+-- Put options back to their defaults.
+CREATE FUNCTION outbox_internal.reset_schedule(s outbox.schedule, reset text[], given jsonb) RETURNS outbox.schedule
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	option text;
+	options text[] := ARRAY(SELECT o.name FROM outbox_internal.schedule_options() o);
+BEGIN
+	FOREACH option IN ARRAY reset LOOP
+		IF option IS NULL OR NOT option = ANY (options) THEN
+			RAISE EXCEPTION 'there is no option "%" to reset', coalesce(option, 'NULL')
+				USING ERRCODE = 'invalid_parameter_value', HINT = format('Options that can be reset are %s.', array_to_string(options, ', '));
+		ELSIF given ? option THEN
+			RAISE EXCEPTION 'option % is both given and reset', option
+				USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out of one of them.';
+		END IF;
+	END LOOP;
+	RETURN jsonb_populate_record(s, coalesce((
+		SELECT jsonb_object_agg(o.name, CASE WHEN o.type = 'jsonb' THEN o.initial::jsonb ELSE to_jsonb(o.initial) END)
+		FROM outbox_internal.schedule_options() o WHERE o.name = ANY (reset)), '{}'));
+END $$;
+COMMENT ON FUNCTION outbox_internal.reset_schedule IS 'Internal: a schedule with options back at their defaults';
+
+-- Check and write what a schedule is to be.
+CREATE FUNCTION outbox_internal.store_schedule(s outbox.schedule, caller text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox_internal.check_schedule(s);
+	IF s.function IS NOT NULL THEN
+		PERFORM outbox_internal.check_function('function', s.function, 'outbox.occurrence', caller);
+	END IF;
+	EXECUTE (
+		SELECT format('UPDATE outbox.schedule t SET name = ($1).name, %s WHERE t.id = ($1).id', string_agg(format('%I = ($1).%1$I', o.name), ', '))
+		FROM outbox_internal.schedule_options() o)
+	USING s;
+EXCEPTION WHEN unique_violation THEN
+	RAISE EXCEPTION 'schedule "%" already exists', s.name
+		USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or drop that schedule first.';
+END $$;
+COMMENT ON FUNCTION outbox_internal.store_schedule IS 'Internal: check and write all options of a schedule';
+
+CREATE FUNCTION outbox_internal.create_schedule(caller text, names text[], texts text[]) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given_schedule(names, texts);
+	s outbox.schedule;
+	first timestamptz;
+BEGIN
+	PERFORM outbox_internal.check_schedule_name(given ->> 'name');
+	BEGIN
+		INSERT INTO outbox.schedule (name, creator) VALUES (given ->> 'name', caller) RETURNING * INTO s;
+	EXCEPTION WHEN unique_violation THEN
+		RAISE EXCEPTION 'schedule "%" already exists', given ->> 'name'
+			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_schedule() or outbox.ensure_schedule(), or drop it first.';
+	END;
+	s := outbox_internal.populate_schedule(s, given);
+	PERFORM outbox_internal.store_schedule(s, caller);
+	first := outbox_internal.run_after(s, clock_timestamp());
+	IF first IS NULL THEN
+		RAISE EXCEPTION 'schedule "%" has no occurrence to come', s.name
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'ends_at is before the first one. outbox.next_runs() shows when a cron expression occurs.';
+	END IF;
+	INSERT INTO outbox.schedule_status (schedule_id, runs_function, wake_at, next_run_at) VALUES (s.id, s.function IS NOT NULL, first, first);
+	PERFORM outbox_internal.ring_schedules();
+	RETURN s.id;
+END $$;
+COMMENT ON FUNCTION outbox_internal.create_schedule IS 'Internal: body of outbox.create_schedule()';
+
+-- From one set of options to another.  What is missed or being tried stays so,
+-- unless the times are others.
+CREATE FUNCTION outbox_internal.change_schedule(old outbox.schedule, new outbox.schedule, st outbox.schedule_status, caller text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	next timestamptz := st.next_run_at;
+BEGIN
+	PERFORM outbox_internal.store_schedule(new, caller);
+	IF (old.cron, old.every, old.timezone, old.starts_at, old.ends_at) IS DISTINCT FROM (new.cron, new.every, new.timezone, new.starts_at, new.ends_at) THEN
+		next := outbox_internal.run_after(new, greatest(clock_timestamp(), st.last_scheduled_at));
+	END IF;
+	UPDATE outbox.schedule_status t
+	SET runs_function = new.function IS NOT NULL, attempts = 0, next_run_at = next,
+		wake_at = CASE WHEN t.paused_at IS NULL THEN coalesce(next, 'infinity') ELSE 'infinity' END
+	WHERE t.schedule_id = new.id;
+	PERFORM outbox_internal.ring_schedules();
+END $$;
+COMMENT ON FUNCTION outbox_internal.change_schedule IS 'Internal: give a schedule, which is locked, other options';
+
+CREATE FUNCTION outbox_internal.alter_schedule(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given_schedule(names, texts);
+	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
+	locked record := outbox_internal.lock_schedule(given ->> 'name');
+	new outbox.schedule;
+BEGIN
+	IF given ? 'new_name' THEN
+		PERFORM outbox_internal.check_schedule_name(given ->> 'new_name');
+		given := jsonb_set(given, '{name}', given -> 'new_name');
+	END IF;
+	new := outbox_internal.populate_schedule(outbox_internal.reset_schedule(locked.s, reset, given), given);
+	PERFORM outbox_internal.change_schedule(locked.s, new, locked.st, caller);
+END $$;
+COMMENT ON FUNCTION outbox_internal.alter_schedule IS 'Internal: body of outbox.alter_schedule()';
+
+CREATE FUNCTION outbox_internal.ensure_schedule(caller text, names text[], texts text[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given_schedule(names, texts);
+	locked record;
+	new outbox.schedule;
+	changed text[];
+BEGIN
+	IF NOT EXISTS (SELECT FROM outbox.schedule t WHERE t.name = given ->> 'name') THEN
+		PERFORM outbox_internal.create_schedule(caller, names, texts);
+		RETURN '{created}';
+	END IF;
+	locked := outbox_internal.lock_schedule(given ->> 'name');
+	new := outbox_internal.reset_schedule(locked.s, ARRAY(SELECT o.name FROM outbox_internal.schedule_options() o WHERE NOT given ? o.name), given);
+	new := outbox_internal.populate_schedule(new, given);
+	changed := ARRAY(SELECT o.name FROM outbox_internal.schedule_options() o WHERE to_jsonb(new) -> o.name IS DISTINCT FROM to_jsonb(locked.s) -> o.name);
+	IF changed <> '{}' THEN
+		PERFORM outbox_internal.change_schedule(locked.s, new, locked.st, caller);
+	END IF;
+	RETURN changed;
+END $$;
+COMMENT ON FUNCTION outbox_internal.ensure_schedule IS 'Internal: body of outbox.ensure_schedule()';
+
+CREATE FUNCTION outbox_internal.drop_schedule(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	locked record := outbox_internal.lock_schedule(outbox_internal.given_schedule(names, texts) ->> 'name');
+BEGIN
+	DELETE FROM outbox.schedule t WHERE t.id = (locked.s).id;
+	DELETE FROM outbox.schedule_status t WHERE t.schedule_id = (locked.s).id;
+END $$;
+COMMENT ON FUNCTION outbox_internal.drop_schedule IS 'Internal: body of outbox.drop_schedule()';
+
+CREATE FUNCTION outbox_internal.pause_schedule(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given_schedule(names, texts);
+	locked record := outbox_internal.lock_schedule(given ->> 'name');
+BEGIN
+	UPDATE outbox.schedule_status t
+	SET wake_at = 'infinity', paused_at = coalesce(t.paused_at, clock_timestamp()), paused_by = caller, paused_reason = given ->> 'reason'
+	WHERE t.schedule_id = (locked.s).id;
+END $$;
+COMMENT ON FUNCTION outbox_internal.pause_schedule IS 'Internal: body of outbox.pause_schedule()';
+
+-- Whoever catches nothing up goes on from now, whatever its grace is: a pause
+-- was meant.
+CREATE FUNCTION outbox_internal.resume_schedule(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	locked record := outbox_internal.lock_schedule(outbox_internal.given_schedule(names, texts) ->> 'name');
+	s outbox.schedule := locked.s;
+	st outbox.schedule_status := locked.st;
+	at timestamptz := clock_timestamp();
+	due record;
+	next timestamptz := st.next_run_at;
+	passed bigint := 0;
+BEGIN
+	IF s.catch_up = 'skip' AND st.next_run_at <= least(at, s.ends_at) AND st.paused_at IS NOT NULL THEN
+		SELECT * INTO due FROM outbox_internal.due_runs(s.cron, s.timezone, s.every, outbox_internal.schedule_anchor(s), st.next_run_at, least(at, s.ends_at), 1);
+		passed := due.passed + 1;
+		next := outbox_internal.run_after(s, at);
+	ELSIF st.next_run_at > outbox_internal.run_after(s, at) AND st.last_scheduled_at IS DISTINCT FROM outbox_internal.run_after(s, at) THEN
+		-- The clock was ahead, and by that it had its next ones.
+		next := outbox_internal.run_after(s, at);
+	END IF;
+	UPDATE outbox.schedule_status t
+	SET wake_at = coalesce(next, 'infinity'), next_run_at = next, attempts = 0, missed = t.missed + passed,
+		paused_at = NULL, paused_by = NULL, paused_reason = NULL
+	WHERE t.schedule_id = s.id;
+	PERFORM outbox_internal.ring_schedules();
+END $$;
+COMMENT ON FUNCTION outbox_internal.resume_schedule IS 'Internal: body of outbox.resume_schedule()';
+
+-- Which occurrence of a schedule is to be had at a time, now that there is one
+-- due: scheduled_at, NULL if all that are due are missed; whether it has been
+-- tried before; how many due ones are passed over; which one follows.  One
+-- that has begun in time is tried on however late it becomes.
+CREATE FUNCTION outbox_internal.choose_occurrence(s outbox.schedule, st outbox.schedule_status, at timestamptz,
+	OUT scheduled_at timestamptz, OUT attempt int, OUT passed bigint, OUT following timestamptz) RETURNS record
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	SELECT d.run_at, d.passed INTO scheduled_at, passed
+	FROM outbox_internal.due_runs(s.cron, s.timezone, s.every, outbox_internal.schedule_anchor(s),
+		st.next_run_at, greatest(st.next_run_at, least(at, s.ends_at)), CASE s.catch_up WHEN 'all' THEN 1000 ELSE 1 END) d;
+	attempt := CASE WHEN scheduled_at = st.next_run_at THEN st.attempts + 1 ELSE 1 END;
+	IF s.catch_up = 'skip' AND attempt = 1 AND scheduled_at < at - s.grace THEN
+		passed := passed + 1;
+		following := outbox_internal.run_after(s, at);
+		scheduled_at := NULL;
+	ELSE
+		following := outbox_internal.run_after(s, scheduled_at);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.choose_occurrence IS 'Internal: which of the due occurrences of a schedule is to take place, if any';
+
+-- It has taken place, or those that were due are missed.
+CREATE FUNCTION outbox_internal.note_occurrence(schedule_id int, scheduled_at timestamptz, passed bigint, following timestamptz, message_id uuid) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	at timestamptz := clock_timestamp();
+BEGIN
+	UPDATE outbox.schedule_status t
+	SET attempts = 0, next_run_at = following,
+		-- One that is due already lets others go first.
+		wake_at = CASE WHEN following IS NULL THEN 'infinity' ELSE greatest(following, at) END,
+		missed = t.missed + passed, runs = t.runs + (note_occurrence.scheduled_at IS NOT NULL)::int,
+		last_scheduled_at = coalesce(note_occurrence.scheduled_at, t.last_scheduled_at),
+		last_run_at = CASE WHEN note_occurrence.scheduled_at IS NULL THEN t.last_run_at ELSE at END,
+		last_message_id = CASE WHEN note_occurrence.scheduled_at IS NULL THEN t.last_message_id ELSE message_id END
+	WHERE t.schedule_id = note_occurrence.schedule_id;
+END $$;
+COMMENT ON FUNCTION outbox_internal.note_occurrence IS 'Internal: an occurrence of a schedule has taken place, or with none the due ones were missed';
+
+-- It could not take place: again after 1, 2, 4 ... seconds, up to five minutes,
+-- or when the next one is due, if that does not wait for this one.
+CREATE FUNCTION outbox_internal.note_failure(schedule_id int, scheduled_at timestamptz, attempt int, passed bigint, following timestamptz, error text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	at timestamptz := clock_timestamp();
+BEGIN
+	UPDATE outbox.schedule_status t
+	SET attempts = attempt, next_run_at = coalesce(note_failure.scheduled_at, t.next_run_at), missed = t.missed + passed,
+		wake_at = least(at + least(interval '1 s' * 2 ^ least(attempt - 1, 20), interval '5 min'),
+			CASE WHEN (SELECT s.catch_up FROM outbox.schedule s WHERE s.id = t.schedule_id) <> 'all' THEN following END),
+		last_error = left(error, 2000), last_error_at = at
+	WHERE t.schedule_id = note_failure.schedule_id;
+END $$;
+COMMENT ON FUNCTION outbox_internal.note_failure IS 'Internal: an occurrence of a schedule could not take place, and is tried again';
+
+-- The messages of occurrences that are due, up to so many of them in one
+-- transaction; returns how many were looked after.  Each has a subtransaction,
+-- so that one that fails takes no other along: not more of them than a backend
+-- shows to others in shared memory (64).  Not those of a copy, of which a
+-- restore may have come to the status first.
+CREATE FUNCTION outbox_internal.run_messages(max int) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	at timestamptz := clock_timestamp();
+	home uuid := outbox_internal.home();
+	st outbox.schedule_status;
+	s outbox.schedule;
+	chosen record;
+	id uuid;
+	n int := 0;
+BEGIN
+	FOR st IN
+		SELECT t.* FROM outbox.schedule_status t
+		WHERE NOT t.runs_function AND t.wake_at <= at AND (SELECT c.home FROM outbox.schedule c WHERE c.id = t.schedule_id) = home
+		ORDER BY t.wake_at LIMIT max FOR UPDATE SKIP LOCKED
+	LOOP
+		n := n + 1;
+		SELECT st.next_run_at AS scheduled_at, st.attempts + 1 AS attempt, 0 AS passed, NULL::timestamptz AS following INTO chosen;
+		BEGIN
+			-- As it is now that its status is locked.
+			SELECT c.* INTO s FROM outbox.schedule c WHERE c.id = st.schedule_id;
+			chosen := outbox_internal.choose_occurrence(s, st, at);
+			id := NULL;
+			IF chosen.scheduled_at IS NOT NULL THEN
+				id := outbox_internal.stage_occurrence(s, chosen.scheduled_at, outbox_internal.occurrence_key(s.name, chosen.scheduled_at));
+			END IF;
+			PERFORM outbox_internal.note_occurrence(st.schedule_id, chosen.scheduled_at, chosen.passed, chosen.following, id);
+		EXCEPTION WHEN OTHERS THEN
+			PERFORM outbox_internal.note_failure(st.schedule_id, chosen.scheduled_at, chosen.attempt, chosen.passed, chosen.following, SQLERRM);
+		END;
+	END LOOP;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox_internal.run_messages IS 'Internal: stage the messages of up to so many occurrences that are due; returns how many schedules were looked after';
+
+CREATE FUNCTION outbox_internal.next_wake(functions boolean) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	home uuid := outbox_internal.home();
+BEGIN
+	RETURN (
+		SELECT t.wake_at FROM outbox.schedule_status t
+		WHERE t.runs_function = functions AND t.wake_at < 'infinity' AND (SELECT c.home FROM outbox.schedule c WHERE c.id = t.schedule_id) = home
+		ORDER BY t.wake_at LIMIT 1);
+END $$;
+COMMENT ON FUNCTION outbox_internal.next_wake IS 'Internal: when there is something to do for the first of the schedules that run functions, or that stage messages; NULL for never';
+
+CREATE FUNCTION outbox_internal.make_occurrence(s outbox.schedule, st outbox.schedule_status, at timestamptz, attempt int) RETURNS outbox.occurrence
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT ROW(s.name, at, attempt, outbox_internal.occurrence_payload(s.payload, at), s.tenant, s.key, s.headers, s.correlation_id, s.timezone,
+		st.last_scheduled_at)::outbox.occurrence
+$$;
+COMMENT ON FUNCTION outbox_internal.make_occurrence IS 'Internal: what a schedule''s function is told of an occurrence';
+
+-- The occurrence whose function is to be run next, its schedule's status
+-- locked until the transaction ends; without a schedule if there is none.  The
+-- function runs in between, from C (src/schedule/run.c), and not within these,
+-- whose settings are not for it.
+CREATE FUNCTION outbox_internal.begin_occurrence(OUT schedule_id int, OUT scheduled_at timestamptz, OUT attempt int, OUT passed bigint, OUT following timestamptz,
+	OUT function text, OUT timeout_ms int, OUT occurrence outbox.occurrence) RETURNS record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	at timestamptz := clock_timestamp();
+	home uuid := outbox_internal.home();
+	st outbox.schedule_status;
+	s outbox.schedule;
+BEGIN
+	LOOP
+		schedule_id := NULL;
+		SELECT t.* INTO st FROM outbox.schedule_status t
+		WHERE t.runs_function AND t.wake_at <= at AND (SELECT c.home FROM outbox.schedule c WHERE c.id = t.schedule_id) = home
+		ORDER BY t.wake_at LIMIT 1 FOR UPDATE SKIP LOCKED;
+		EXIT WHEN NOT FOUND;
+		BEGIN
+			schedule_id := st.schedule_id;
+			SELECT c.* INTO s FROM outbox.schedule c WHERE c.id = st.schedule_id;
+			SELECT c.* INTO scheduled_at, attempt, passed, following FROM outbox_internal.choose_occurrence(s, st, at) c;
+			IF scheduled_at IS NOT NULL THEN
+				function := s.function;
+				timeout_ms := ceil(extract(epoch FROM s.timeout) * 1000);
+				occurrence := outbox_internal.make_occurrence(s, st, scheduled_at, attempt);
+				EXIT;
+			END IF;
+			PERFORM outbox_internal.note_occurrence(st.schedule_id, NULL, passed, following, NULL);
+		EXCEPTION WHEN OTHERS THEN
+			PERFORM outbox_internal.note_failure(st.schedule_id, NULL, st.attempts + 1, 0, NULL, SQLERRM);
+		END;
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_internal.begin_occurrence IS 'Internal: lock the next schedule whose function is to be run, and say for which occurrence';
+
+CREATE FUNCTION outbox_internal.end_occurrence(schedule_id int, scheduled_at timestamptz, attempt int, passed bigint, following timestamptz, failure text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	IF failure IS NULL THEN
+		PERFORM outbox_internal.note_occurrence(schedule_id, scheduled_at, passed, following, NULL);
+	ELSE
+		PERFORM outbox_internal.note_failure(schedule_id, scheduled_at, attempt, passed, following, failure);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.end_occurrence IS 'Internal: what became of the function of outbox_internal.begin_occurrence()';
+
+-- An occurrence by hand: stages its message, or says which function is to be
+-- run for it in this transaction.
+CREATE FUNCTION outbox_internal.run_now(name text, at timestamptz, OUT message_id uuid, OUT function text, OUT timeout_ms int, OUT occurrence outbox.occurrence) RETURNS record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+DECLARE
+	locked record := outbox_internal.lock_schedule(name);
+	s outbox.schedule := locked.s;
+	st outbox.schedule_status := locked.st;
+	scheduled_at timestamptz := date_trunc('second', coalesce(at, clock_timestamp()));
+	awaited boolean := scheduled_at = st.next_run_at;
+BEGIN
+	IF NOT isfinite(at) THEN
+		RAISE EXCEPTION 'scheduled_at must be a finite time'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for now.';
+	END IF;
+	IF s.function IS NULL THEN
+		message_id := outbox_internal.stage_occurrence(s, scheduled_at, outbox_internal.occurrence_key(s.name, scheduled_at));
+	ELSE
+		function := s.function;
+		timeout_ms := ceil(extract(epoch FROM s.timeout) * 1000);
+		occurrence := outbox_internal.make_occurrence(s, st, scheduled_at, CASE WHEN awaited THEN st.attempts + 1 ELSE 1 END);
+	END IF;
+	IF awaited THEN
+		PERFORM outbox_internal.note_occurrence(s.id, scheduled_at, 0, outbox_internal.run_after(s, scheduled_at), message_id);
+		UPDATE outbox.schedule_status t SET wake_at = 'infinity' WHERE t.schedule_id = s.id AND t.paused_at IS NOT NULL;
+	ELSE
+		UPDATE outbox.schedule_status t
+		SET runs = t.runs + 1, last_run_at = clock_timestamp(), last_message_id = run_now.message_id
+		WHERE t.schedule_id = s.id;
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.run_now IS 'Internal: body of outbox.run_now(), but for the function, which C runs';
+
+-- Who calls outbox.run_schedules() is told why nothing may run.
+CREATE FUNCTION outbox_internal.check_may_run() RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		RAISE EXCEPTION 'outbox.run_schedules() cannot run in isolation level %', upper(current_setting('transaction_isolation'))
+			USING ERRCODE = 'feature_not_supported',
+				HINT = 'Others may have had an occurrence since its snapshot was taken. SET default_transaction_isolation = ''read committed'' for the session that calls it.';
+	END IF;
+	IF outbox_internal.is_copy() THEN
+		RAISE EXCEPTION 'schedules are held: %', outbox_internal.why_copy()
+			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Call outbox.adopt() if this database is to send. The original may be staging the same messages.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_may_run IS 'Internal: raise object_not_in_prerequisite_state in a copy, feature_not_supported above READ COMMITTED';
+
+-- create_schedule() and its kin, whose arguments are the options.
+DO $do$
+DECLARE
+	arguments text;
+	help text;
+BEGIN
+	SELECT pg_catalog.string_agg(pg_catalog.format('%I %s DEFAULT NULL', o.name, o.type), ', '),
+		pg_catalog.string_agg(pg_catalog.concat(o.name, ' (' || COALESCE(o.initial, 'none') || '): ', o.help, '; one of ' || pg_catalog.array_to_string(o.choices, ', '), '.'), E'\n')
+	INTO arguments, help FROM outbox_internal.schedule_options() o;
+
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.create_schedule(name text, %s) RETURNS int
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
+	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_schedule IS %L', pg_catalog.format(
+'Create a schedule: at each of its occurrences a message is staged, or a function run, once. The first one is the next after now.
+name: any text of up to 63 bytes; the dedupe key of each message is schedule:NAME:TIME. Options by name, NULL for the default:
+%s
+An occurrence is missed if it cannot begin within grace of its time, or another one is due as well: the server was down or a standby, the schedule paused, the database held as a copy. catch_up says which of them take place after all: none (skip), the last (last), or all of them in their order, but not more than the newest 1000 (all).
+Returns the schedule''s id. Errors: invalid_parameter_value and others as outbox.stage() for bad options, with the position and the reason for a bad cron expression; invalid_name; wrong_object_type or invalid_function_definition for a function that it cannot be; duplicate_object; insufficient_privilege unless the caller may act as the function''s owner, or if that is a superuser.', help));
+
+	-- An expression in the second place is not to be taken for a name.
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.alter_schedule(name text, reset text[] DEFAULT NULL, new_name text DEFAULT NULL, %s) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.ensure_schedule(name text, %s) RETURNS text[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
+END $do$;
+COMMENT ON FUNCTION outbox.alter_schedule IS
+'Change a schedule: options as in outbox.create_schedule(), NULL keeps what is there.
+new_name: rename it. reset: names of options to put back to their defaults.
+If its times change, the next occurrence is the first of the new ones after now. An occurrence that has failed is tried again at once. Waits while the schedule''s function runs. Errors: undefined_object if there is no such schedule, otherwise as outbox.create_schedule().';
+COMMENT ON FUNCTION outbox.ensure_schedule IS
+'Have a schedule with exactly these options, those that are not given being the defaults: create it, change it, or leave it alone if it is so already. It stays paused if it is.
+Returns the names of the options that were changed, none if nothing was, and created alone if there was no such schedule. Errors: as outbox.create_schedule().';
+
+CREATE FUNCTION outbox.drop_schedule(name text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.drop_schedule IS
+'Drop a schedule. What it has staged stays. Waits while its function runs.
+Errors: undefined_object if there is no such schedule.';
+
+CREATE FUNCTION outbox.pause_schedule(name text, reason text DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.pause_schedule IS
+'Pause a schedule: until outbox.resume_schedule() its occurrences are missed. Waits while its function runs. Pausing a paused one changes the reason.
+Errors: undefined_object if there is no such schedule.';
+
+CREATE FUNCTION outbox.resume_schedule(name text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.resume_schedule IS
+'End a schedule''s pause: what was missed meanwhile is made up for as its catch_up says. An occurrence that has failed is tried again at once. One that waits for a time that the clock had reached before it was set back goes on from now.
+Errors: undefined_object if there is no such schedule.';
+
+CREATE FUNCTION outbox.run_now(name text, scheduled_at timestamptz DEFAULT NULL) RETURNS uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_run_now';
+COMMENT ON FUNCTION outbox.run_now IS
+'Have an occurrence of a schedule now, in this transaction, paused or not: for one that was missed, or to try the schedule out.
+name: of the schedule. scheduled_at: for which time, in whole seconds; NULL for now.
+Returns the message''s id: that of the first one if the occurrence of that time has taken place already; NULL where the schedule runs a function.
+Errors: undefined_object if there is no such schedule, invalid_parameter_value for an infinite time, external_routine_exception if the function fails, otherwise as outbox.stage().';
+
+CREATE PROCEDURE outbox.run_schedules()
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_run_schedules';
+COMMENT ON PROCEDURE outbox.run_schedules IS
+'Have the occurrences of schedules that are due. On a server that preloads the library this goes by itself; on another one, call it at least each minute, from pg_cron or the like.
+Goes on until none is due, but not for longer than a minute; what it does meanwhile is committed bit by bit, so it cannot run inside a transaction block. Any number of calls may run at once, beside the server''s worker too: each occurrence takes place once.
+What fails is seen in outbox.schedules and tried again by a later call. Errors: active_sql_transaction inside a transaction block or function, object_not_in_prerequisite_state in a copy of the database before outbox.adopt(), feature_not_supported above READ COMMITTED.';
 
 -----------------------------------------------------------------------------
 -- Views
@@ -3376,6 +4140,52 @@ COMMENT ON COLUMN outbox.watched.context IS 'Fields of the payload and the colum
 COMMENT ON COLUMN outbox.watched.condition IS 'Which changes count, as it was given; NULL: all';
 COMMENT ON COLUMN outbox.watched.owner IS 'The table''s owner, with whose right messages are staged';
 COMMENT ON COLUMN outbox.watched.fires IS 'For which session_replication_role: origin, always, replica, disabled; see ALTER TABLE ... ENABLE TRIGGER';
+
+-- Options as they are declared, after what says how it goes.
+DO $do$
+DECLARE
+	options text;
+BEGIN
+	SELECT pg_catalog.string_agg('s.' || pg_catalog.quote_ident(o.name), ', ') INTO options FROM outbox_internal.schedule_options() o;
+	EXECUTE pg_catalog.format($sql$
+CREATE VIEW outbox.schedules AS
+SELECT s.id AS schedule_id, s.name,
+	CASE WHEN t.paused_at IS NOT NULL THEN 'paused' WHEN t.next_run_at IS NULL THEN 'ended' WHEN t.attempts OPERATOR(pg_catalog.>) 0 THEN 'retrying' ELSE 'active' END AS state,
+	t.next_run_at, t.attempts AS failed_attempts, t.wake_at AS next_attempt_at, t.last_scheduled_at, t.last_run_at, t.last_message_id,
+	t.last_error, t.last_error_at, t.runs, t.missed, t.paused_at, t.paused_by, t.paused_reason, s.creator, s.created_at, %s
+FROM outbox.schedule s JOIN outbox.schedule_status t ON t.schedule_id OPERATOR(pg_catalog.=) s.id
+	$sql$, options);
+END $do$;
+COMMENT ON VIEW outbox.schedules IS 'Schedules: when each occurs next, how it went so far, its pause and its options';
+DO $do$
+DECLARE
+	c record;
+BEGIN
+	FOR c IN
+		SELECT * FROM (VALUES
+			('schedule_id', 'Its number, which is not used again'),
+			('name', 'Its name, which dedupe keys of its messages begin with'),
+			('state', 'active; retrying: the occurrence of next_run_at has failed and is tried again; paused; ended: no occurrence is to come'),
+			('next_run_at', 'The occurrence that comes next or is being tried; while it is paused, the one that it would go on from'),
+			('failed_attempts', 'How often that occurrence has failed'),
+			('next_attempt_at', 'When something is to be done: at its time, or again after a failure; infinity while it is paused or has ended'),
+			('last_scheduled_at', 'The time of the last occurrence that took place'),
+			('last_run_at', 'When that was, or outbox.run_now() was called'),
+			('last_message_id', 'The message of the last occurrence; NULL where a function stages them'),
+			('last_error', 'Why an occurrence failed last'),
+			('last_error_at', 'When that was'),
+			('runs', 'How many occurrences have taken place, those by outbox.run_now() included'),
+			('missed', 'How many were missed and not made up for, or failed until the next one came; of one outage at most 10000 are counted'),
+			('paused_at', 'Since when it is paused; NULL: it is not'),
+			('paused_by', 'Which role paused it'),
+			('paused_reason', 'Why, in the words of outbox.pause_schedule()'),
+			('creator', 'The role that created it'),
+			('created_at', 'When it was created')) v (name, help)
+		UNION ALL SELECT o.name, 'Option: ' || o.help FROM outbox_internal.schedule_options() o
+	LOOP
+		EXECUTE pg_catalog.format('COMMENT ON COLUMN outbox.schedules.%I IS %L', c.name, c.help);
+	END LOOP;
+END $do$;
 
 -----------------------------------------------------------------------------
 -- Grants: PUBLIC gets nothing

@@ -21,6 +21,7 @@
 #include "commands/extension.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
@@ -209,6 +210,13 @@ outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
 	n = outbox_execute(plan, values, nulls, read_only, count, expected);
 	AtEOXact_GUC(false, nestlevel);
 	return n;
+}
+
+bool
+outbox_called_in_transaction_block(FunctionCallInfo fcinfo)
+{
+	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic;
 }
 
 Oid

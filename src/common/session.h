@@ -76,6 +76,9 @@ extern void outbox_bind_text(Datum *values, char *nulls, int i, const char *valu
 extern uint64 outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
 									bool read_only, long count, int expected);
 
+/* Was a procedure called where it cannot commit: in a transaction block, or from a function? */
+extern bool outbox_called_in_transaction_block(FunctionCallInfo fcinfo);
+
 /* OID of a relation in schema outbox, looked up by name.  Raises if it is missing and !missing_ok. */
 extern Oid	outbox_relation_oid(const char *name, bool missing_ok);
 

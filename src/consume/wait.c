@@ -21,7 +21,6 @@
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -30,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "common/session.h"
 #include "consume/arguments.h"
 #include "consume/waiters.h"
 #include "consume/walk.h"
@@ -207,11 +207,7 @@ wait_for_message(Wait *wait)
 static void
 refuse_in_transaction(FunctionCallInfo fcinfo)
 {
-	bool		atomic = true;
-
-	if (fcinfo->context && IsA(fcinfo->context, CallContext))
-		atomic = castNode(CallContext, fcinfo->context)->atomic;
-	if (atomic)
+	if (outbox_called_in_transaction_block(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("outbox.wait() cannot run inside a transaction block or function"),

@@ -32,11 +32,13 @@
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
+#include "dispatch/crew.h"
 #include "dispatch/duties.h"
 #include "dispatch/fetch.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/lane.h"
 #include "dispatch/life.h"
+#include "dispatch/occurrences.h"
 #include "dispatch/pacing.h"
 #include "dispatch/memory.h"
 #include "dispatch/payload.h"
@@ -177,6 +179,7 @@ sleep_time(TimestampTz now, TimestampTz memory_due)
 	if (sends)
 		until = Min(until, outbox_lanes_any_ready() || outbox_payloads_writing() ? now : outbox_lanes_next_timer());
 	until = Min(until, outbox_on_settle_next());
+	until = Min(until, outbox_occurrences_next());
 	until = Min(until, outbox_settler_next());
 	until = Min(until, outbox_confirm_next());
 	until = Min(until, outbox_life_grace_end());
@@ -269,6 +272,7 @@ main_loop(void)
 
 		/* After the database work: what that has handed over may need another worker. */
 		outbox_on_settle_attend(now, may_run_functions());
+		outbox_occurrences_attend(now, outbox_life_sends());
 		report_activity();
 		memory_due = attend_memory(now);
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
@@ -288,7 +292,9 @@ initialize(Oid dboid)
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	outbox_interrupts_init(false);
 
+	outbox_crew_init(database);
 	outbox_on_settle_init(database);
+	outbox_occurrences_init(database);
 	outbox_settler_init();
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
 	outbox_duties_init(database, iteration_context);

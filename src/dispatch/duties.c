@@ -23,6 +23,7 @@
 #include "dispatch/hand_over.h"
 #include "dispatch/handler_status.h"
 #include "dispatch/life.h"
+#include "dispatch/occurrences.h"
 #include "dispatch/order.h"
 #include "dispatch/payload.h"
 #include "dispatch/reload.h"
@@ -58,6 +59,7 @@ typedef enum Duty
 	RELOAD,
 	RECOUNT,
 	RESCAN,
+	SCHEDULES,
 	STATUS,						/* this one and those behind it can share a transaction */
 	SETTLE,
 	READ,
@@ -291,6 +293,7 @@ static bool
 rescan(TimestampTz now)
 {
 	outbox_rescan(now);
+	outbox_occurrences_request();
 	return true;
 }
 
@@ -308,6 +311,8 @@ outbox_duties_maintain(TimestampTz now)
 	/* Also while nothing is to be sent: consumers go on. */
 	if (outbox_life_serves() && may_try(RESCAN, now) && outbox_rescan_is_due(now))
 		(void) perform(RESCAN, true, rescan, now);
+	if (outbox_life_sends() && may_try(SCHEDULES, now) && outbox_occurrences_look_next() <= now)
+		(void) perform(SCHEDULES, true, outbox_occurrences_look, now);
 	return reloaded;
 }
 
@@ -532,6 +537,8 @@ outbox_duties_next(TimestampTz now, bool sends)
 		next = Min(next, not_before_pause(RECOUNT, outbox_on_settle_recount_next()));
 	if (outbox_life_serves())
 		next = Min(next, not_before_pause(RESCAN, outbox_rescan_next()));
+	if (sends)
+		next = Min(next, not_before_pause(SCHEDULES, outbox_occurrences_look_next()));
 	if (others_wanted(sends))
 		next = Min(next, not_before_pause(READ, now));
 	next = Min(next, not_before_pause(STATUS, outbox_handler_status_next()));

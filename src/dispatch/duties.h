@@ -7,6 +7,7 @@
  *		reload		read the handlers that have changed
  *		recount		count what is with the on_settle workers
  *		rescan		look at everything outstanding
+ *		schedules	read when there is something to do for the first of them
  *		status		write what has changed of handlers' states
  *		settle		write outcomes
  *		read		read what is due

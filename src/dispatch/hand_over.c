@@ -2,7 +2,7 @@
  *
  * hand_over.c
  *		Hands outcomes over to the workers that run on_settle functions, and
- *		keeps those workers running.
+ *		says when those are needed.
  *
  * See hand_over.h.  Worker 0 runs while some handler has an on_settle function or
  * something is handed over.  The spare is started when worker 0 has been
@@ -16,7 +16,6 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
@@ -24,52 +23,27 @@
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
+#include "dispatch/crew.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/schedule.h"
-#include "shared/on_settle_slot.h"
+#include "shared/function_slot.h"
 #include "table/delivery.h"
 #include "table/relation.h"
-#include "worker/backoff.h"
 #include "worker/clock.h"
-#include "worker/worker.h"
-
-#define FIRST 0
-#define SPARE 1
-
-/* When no worker could be registered. */
-#define NO_WORKER_DELAY_US (5 * USECS_PER_SEC)
 
 /* Counts that have not moved for so long are taken anew. */
 #define RECOUNT_US (10 * USECS_PER_SEC)
 
-typedef struct OnSettleWorker
-{
-	BackgroundWorkerHandle *handle; /* NULL: not running */
-	TimestampTz started;
-	OutboxBackoff backoff;		/* until it is started again */
-} OnSettleWorker;
-
 static OutboxDatabase *database = NULL;
-static OnSettleWorker workers[OUTBOX_ON_SETTLE_WORKERS];
 static bool wanted = false;		/* by a handler */
-static bool leaving = false;
-static bool out_of_workers = false;
 static int	handed_over = 0;	/* all lanes together, and what has no lane */
 static TimestampTz recount_at = DT_NOBEGIN;
 static TimestampTz next_start = DT_NOEND;
-
-/* Whatever way the dispatcher ends, its workers end, too. */
-static void
-end_workers(int code, Datum arg)
-{
-	outbox_on_settle_terminate(database);
-}
 
 void
 outbox_on_settle_init(OutboxDatabase *db)
 {
 	database = db;
-	before_shmem_exit(end_workers, (Datum) 0);
 }
 
 static OutboxPlan insert_plan = {
@@ -123,7 +97,7 @@ outbox_on_settle_handed_over(OutboxLane *lane)
 void
 outbox_on_settle_notify(void)
 {
-	outbox_on_settle_wake(database);
+	outbox_function_slots_wake(database);
 }
 
 void
@@ -159,7 +133,7 @@ outbox_on_settle_handlers_changed(void)
 	/* A single word that only this process writes: no need for the lock. */
 	database->on_settle_wanted = wanted;
 	if (!wanted)
-		outbox_on_settle_wake(database);
+		outbox_function_slots_wake(database);
 }
 
 void
@@ -229,114 +203,53 @@ outbox_on_settle_recount(TimestampTz now)
 	}
 	SPI_finish();
 	put_off_recount(now);
-	outbox_on_settle_wake(database);
+	outbox_function_slots_wake(database);
 	return true;
-}
-
-static void
-start(int number, TimestampTz now)
-{
-	OnSettleWorker *worker = &workers[number];
-	const OutboxWorker what = {
-		.type = "outbox on_settle worker", .main = "outbox_on_settle_main", .arg = ObjectIdGetDatum(MyDatabaseId),
-		.extra = &number, .extra_size = sizeof(number)
-	};
-
-	worker->handle = outbox_register_worker(&what);
-	if (worker->handle == NULL)
-	{
-		if (!out_of_workers)
-			ereport(WARNING,
-					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					 errmsg("outbox cannot run on_settle functions: no background worker slot is free"),
-					 errhint("Increase max_worker_processes from %d to at least %d and restart the server.",
-							 max_worker_processes, max_worker_processes + 1)));
-		out_of_workers = true;
-		outbox_workers_lack(outbox_to_wall(now));
-		outbox_backoff_wait(&worker->backoff, NO_WORKER_DELAY_US, now);
-		return;
-	}
-	out_of_workers = false;
-	worker->started = now;
-}
-
-/* A worker has ended: when may it be started again? */
-static void
-note_end(OnSettleWorker *worker, bool failed, TimestampTz now)
-{
-	pfree(worker->handle);
-	worker->handle = NULL;
-	outbox_backoff_process_ended(&worker->backoff, failed, worker->started, now);
-}
-
-/* Take the state of a worker over from shared memory and the postmaster. */
-static void
-look_at(int number, OutboxOnSettleView *view, TimestampTz now)
-{
-	OnSettleWorker *worker = &workers[number];
-	pid_t		pid;
-
-	outbox_on_settle_view(database, number, view);
-	if (worker->handle != NULL && view->pid == 0 &&
-		GetBackgroundWorkerPid(worker->handle, &pid) == BGWH_STOPPED)
-		note_end(worker, view->failed, now);
 }
 
 /* Do handlers wait that the first worker, busy with a slow function, does not serve? */
 static bool
-others_wait(const OutboxOnSettleView *first, TimestampTz now)
+others_wait(const OutboxFunctionSlotView *first, TimestampTz now)
 {
 	OutboxLane *busy;
 
-	if (first->handler_id == 0 || outbox_to_wall(now) - first->since < OUTBOX_ON_SETTLE_SLOW_MS * 1000)
+	if (first->owner == 0 || outbox_to_wall(now) - first->since < OUTBOX_SLOW_FUNCTION_MS * 1000)
 		return false;
-	busy = outbox_lane_find(first->handler_id);
+	busy = outbox_lane_find(first->owner);
 	return handed_over > (busy ? busy->handed_over : 0);
 }
 
 static void
-start_if(int number, bool needed, TimestampTz now)
+start_if(OutboxFunctionPlace place, bool needed, TimestampTz now)
 {
-	OnSettleWorker *worker = &workers[number];
-
-	if (!needed || worker->handle != NULL)
+	if (!needed || outbox_crew_is_there(place))
 		return;
-	if (outbox_backoff_is_over(&worker->backoff, now))
-		start(number, now);
-	if (worker->handle == NULL)
-		next_start = Min(next_start, outbox_backoff_until(&worker->backoff));
-}
-
-static void
-terminate_workers(void)
-{
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
-	{
-		if (workers[i].handle != NULL)
-			TerminateBackgroundWorker(workers[i].handle);
-	}
+	outbox_crew_start(place, now);
+	if (!outbox_crew_is_there(place))
+		next_start = Min(next_start, outbox_crew_may_start_at(place));
 }
 
 void
 outbox_on_settle_attend(TimestampTz now, bool allowed)
 {
-	OutboxOnSettleView first;
-	OutboxOnSettleView spare;
+	OutboxFunctionSlotView first;
+	OutboxFunctionSlotView spare;
 
 	next_start = DT_NOEND;
-	if (leaving)
+	if (outbox_crew_is_leaving())
 		return;
 	if (!allowed)
 	{
-		terminate_workers();
+		outbox_crew_dismiss(OUTBOX_PLACE_ON_SETTLE);
+		outbox_crew_dismiss(OUTBOX_PLACE_SPARE);
 		return;
 	}
-	if (!wanted && handed_over == 0 && workers[FIRST].handle == NULL && workers[SPARE].handle == NULL)
+	if (!wanted && handed_over == 0 && !outbox_crew_is_there(OUTBOX_PLACE_ON_SETTLE) && !outbox_crew_is_there(OUTBOX_PLACE_SPARE))
 		return;
-	look_at(FIRST, &first, now);
-	look_at(SPARE, &spare, now);
-	start_if(FIRST, wanted || handed_over > 0, now);
-	start_if(SPARE, others_wait(&first, now), now);
+	(void) outbox_crew_look(OUTBOX_PLACE_ON_SETTLE, &first, now);
+	(void) outbox_crew_look(OUTBOX_PLACE_SPARE, &spare, now);
+	start_if(OUTBOX_PLACE_ON_SETTLE, wanted || handed_over > 0, now);
+	start_if(OUTBOX_PLACE_SPARE, others_wait(&first, now), now);
 }
 
 TimestampTz
@@ -351,30 +264,10 @@ outbox_on_settle_problem(void)
 	static char text[OUTBOX_ERROR_LEN];
 
 	/* The spare is a help; without the first worker nothing that is handed over is settled. */
-	if (!out_of_workers || workers[FIRST].handle != NULL || (!wanted && handed_over == 0))
+	if (!outbox_crew_lacks(OUTBOX_PLACE_ON_SETTLE) || (!wanted && handed_over == 0))
 		return NULL;
 	snprintf(text, sizeof(text),
 			 "on_settle functions are not run, as no background worker slot is free: max_worker_processes is %d, and at least %d is needed",
 			 max_worker_processes, max_worker_processes + 1);
 	return text;
-}
-
-void
-outbox_on_settle_leave(void)
-{
-	leaving = true;
-	terminate_workers();
-}
-
-bool
-outbox_on_settle_is_gone(void)
-{
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
-	{
-		pid_t		pid;
-
-		if (workers[i].handle != NULL && GetBackgroundWorkerPid(workers[i].handle, &pid) != BGWH_STOPPED)
-			return false;
-	}
-	return true;
 }

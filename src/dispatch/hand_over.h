@@ -2,7 +2,7 @@
  *
  * hand_over.h
  *		Hands outcomes over to the workers that run on_settle functions, and
- *		keeps those workers running.
+ *		says when those are needed.
  *
  * A delivery of a handler with an on_settle function is not settled by the
  * dispatcher.  In the transaction that would settle it, its row is marked as
@@ -49,7 +49,7 @@ extern TimestampTz outbox_on_settle_recount_next(void);
 extern bool outbox_on_settle_recount(TimestampTz now);
 
 /*
- * Start and watch the workers, unless nothing may run in this database; and
+ * Have the workers that are needed (crew.h), unless nothing may run in this database; and
  * when to come back if nothing happens before.
  */
 extern void outbox_on_settle_attend(TimestampTz now, bool allowed);
@@ -57,9 +57,5 @@ extern TimestampTz outbox_on_settle_next(void);
 
 /* Why no function can be run at the moment, in words; NULL: nothing is in the way. */
 extern const char *outbox_on_settle_problem(void);
-
-/* The dispatcher ends: have the workers end first. */
-extern void outbox_on_settle_leave(void);
-extern bool outbox_on_settle_is_gone(void);
 
 #endif							/* OUTBOX_ON_SETTLE_H */

@@ -14,9 +14,11 @@
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 
+#include "dispatch/crew.h"
 #include "dispatch/duties.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/life.h"
+#include "dispatch/occurrences.h"
 #include "dispatch/reload.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
@@ -71,7 +73,7 @@ start_leaving(TimestampTz now)
 {
 	leaving = true;
 	grace_ends = now + grace();
-	outbox_on_settle_leave();
+	outbox_crew_leave();
 	outbox_settler_leave();
 	outbox_duties_last_chance();
 
@@ -111,6 +113,8 @@ show_state(void)
 	if (problem == NULL)
 		problem = outbox_on_settle_problem();
 	if (problem == NULL)
+		problem = outbox_occurrences_problem();
+	if (problem == NULL)
 		problem = shortage;
 
 	if (!outbox_reload_is_known())
@@ -145,5 +149,5 @@ outbox_life_is_over(TimestampTz now)
 	if (now >= grace_ends || outbox_reload_is_gone())
 		return true;
 	return outbox_send_in_flight() == 0 && !outbox_outcomes_may_be_written() && outbox_settler_outstanding() == 0 &&
-		outbox_on_settle_is_gone() && outbox_settler_is_gone();
+		outbox_crew_is_gone() && outbox_settler_is_gone();
 }

@@ -58,6 +58,7 @@ static const struct
 }			own_settings[] =
 {
 	{"extra_float_digits", "1"},
+	{"datestyle", "ISO"},
 	{"array_nulls", "on"},
 	{"standard_conforming_strings", "on"},
 	{"transform_null_equals", "off"},

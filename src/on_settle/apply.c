@@ -11,26 +11,31 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/typcache.h"
 #include "utils/uuid.h"
 
 #include "common/query_row.h"
 #include "common/session.h"
+#include "common/user_function.h"
 #include "compat.h"
+#include "guc.h"
 #include "on_settle/apply.h"
-#include "on_settle/call.h"
 #include "policy/retry_policy.h"
 #include "shared/doorbell.h"
-#include "shared/on_settle_slot.h"
+#include "shared/function_slot.h"
 #include "table/attempt_log.h"
 #include "table/delivery.h"
 #include "table/relation.h"
@@ -235,31 +240,44 @@ outcome_name(OutboxState state)
 	}
 }
 
-/* What the function is told: the columns of type outbox.settlement, in their order. */
-static void
-fill_call(const HandOver *h, OutboxOnSettleCall *call)
+#define SETTLEMENT_COLUMNS 13
+
+/* What the function is told: a value of type outbox.settlement. */
+static Datum
+make_argument(const HandOver *h, Oid *type)
 {
 	static const LoadColumn copied[] = {
 		COL_MESSAGE_ID, COL_HANDLER, COL_TOPIC, COL_PAYLOAD, COL_KEY, COL_TENANT, COL_CORRELATION_ID, COL_ATTEMPT
 	};
+	Datum		values[SETTLEMENT_COLUMNS];
+	bool		nulls[SETTLEMENT_COLUMNS];
+	TupleDesc	desc;
+	HeapTuple	tuple;
 	int			n;
 
-	call->function = outbox_query_text(&h->row, COL_ON_SETTLE);
 	for (n = 0; n < lengthof(copied); n++)
-		call->values[n] = outbox_query_datum(&h->row, copied[n], &call->nulls[n]);
+		values[n] = outbox_query_datum(&h->row, copied[n], &nulls[n]);
 
-	call->values[n] = CStringGetTextDatum(outcome_name(h->verdict.state));
-	call->nulls[n++] = false;
-	call->values[n] = outbox_query_datum(&h->row, COL_CODE, &call->nulls[n]);
+	values[n] = CStringGetTextDatum(outcome_name(h->verdict.state));
+	nulls[n++] = false;
+	values[n] = outbox_query_datum(&h->row, COL_CODE, &nulls[n]);
 	n++;
-	call->values[n] = Int32GetDatum(outbox_query_int16(&h->row, COL_HTTP_STATUS));
-	(void) outbox_query_datum(&h->row, COL_HTTP_STATUS, &call->nulls[n]);
+	values[n] = Int32GetDatum(outbox_query_int16(&h->row, COL_HTTP_STATUS));
+	(void) outbox_query_datum(&h->row, COL_HTTP_STATUS, &nulls[n]);
 	n++;
-	call->values[n] = outbox_query_datum(&h->row, COL_RESPONSE, &call->nulls[n]);
+	values[n] = outbox_query_datum(&h->row, COL_RESPONSE, &nulls[n]);
 	n++;
-	call->values[n] = TimestampTzGetDatum(h->now);
-	call->nulls[n++] = false;
-	Assert(n == OUTBOX_SETTLEMENT_COLUMNS);
+	values[n] = TimestampTzGetDatum(h->now);
+	nulls[n++] = false;
+	Assert(n == SETTLEMENT_COLUMNS);
+
+	*type = get_rel_type_id(outbox_relation_oid("settlement", false));
+	desc = lookup_rowtype_tupdesc(*type, -1);
+	if (desc->natts != SETTLEMENT_COLUMNS)
+		elog(ERROR, "type outbox.settlement has %d columns instead of %d", desc->natts, SETTLEMENT_COLUMNS);
+	tuple = heap_form_tuple(desc, values, nulls);
+	ReleaseTupleDesc(desc);
+	return HeapTupleGetDatum(tuple);
 }
 
 static void
@@ -275,16 +293,21 @@ report_call(const HandOver *h)
 static char *
 run_function(HandOver *h)
 {
-	OutboxOnSettleCall call;
+	OutboxUserFunction function = {
+		.what = "on_settle function",
+		.name = outbox_query_text(&h->row, COL_ON_SETTLE),
+		.timeout_ms = outbox_on_settle_timeout,
+		.timeout_option = "outbox.on_settle_timeout"
+	};
 	char	   *failure;
 
-	fill_call(h, &call);
-	if (call.function == NULL)
+	if (function.name == NULL)
 		return NULL;
+	function.argument = make_argument(h, &function.type);
 	report_call(h);
 	/* The owner may not know the schema that the function is in. */
 	outbox_act_as_worker();
-	failure = outbox_on_settle_call(&call);
+	failure = outbox_user_function_call(&function);
 	outbox_act_as_owner();
 	return failure;
 }
@@ -454,7 +477,7 @@ settle_in_transaction(HandOver *h, const char *give_up)
 		case DELIVERY_LOCKED:
 			break;
 	}
-	if (!outbox_on_settle_slot_begin(h->handler_id, h->queue_id))
+	if (!outbox_function_slot_begin(h->handler_id, h->queue_id))
 		return OUTBOX_ON_SETTLE_BUSY;
 
 	if (give_up == NULL)
@@ -492,8 +515,8 @@ outbox_on_settle_settle(int64 queue_id, const char *give_up)
 	outbox_work_commit();
 
 	MemoryContextSwitchTo(context);
-	outbox_on_settle_slot_end();
-	outbox_on_settle_clean_up();
+	outbox_function_slot_end();
+	outbox_user_functions_clean_up();
 	if (result == OUTBOX_ON_SETTLE_DONE)
 		ring_back(&h);
 	return result;

@@ -26,31 +26,21 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "common/session.h"
 #include "compat.h"
 #include "guc.h"
 #include "on_settle/apply.h"
-#include "on_settle/call.h"
 #include "on_settle/queue.h"
-#include "shared/on_settle_slot.h"
+#include "shared/function_slot.h"
 #include "worker/backoff.h"
-#include "worker/installation.h"
-#include "worker/interrupt.h"
-#include "worker/settings.h"
-#include "worker/statistics.h"
+#include "worker/function_worker.h"
 #include "worker/work.h"
 #include "worker/worker.h"
-
-#define SPARE 1
 
 /* The spare leaves a handler with a slow function alone for so long, and leaves when idle for so long. */
 #define SLOW_MEMORY_US (60 * USECS_PER_SEC)
@@ -65,11 +55,10 @@
 /* Pauses of one hand-over that cannot be settled: it is in nobody's way. */
 static const OutboxPauses hand_over_pauses = {100 * 1000, 60 * USECS_PER_SEC};
 
-/* Settings that could not be read are tried again after this time. */
-#define SETTINGS_RETRY_US USECS_PER_SEC
-
-/* For the worker's own statements. */
-#define LOCK_TIMEOUT "5s"
+/* The dispatcher may start the spare while a function is slow; the next worker is told of one that cannot be stopped. */
+static const OutboxUserFunctionWatch watch = {
+	OUTBOX_SLOW_FUNCTION_MS, outbox_function_slot_wake_dispatcher, outbox_function_slot_set_overran
+};
 
 static int	number;
 static MemoryContext iteration_context = NULL;
@@ -80,19 +69,7 @@ static TimestampTz next_rescan = 0;
 static OutboxBackoff trouble;	/* with the database, whatever is to be done there */
 static int64 last_failed = 0;	/* the hand-over that could not be settled last, if none was since */
 
-static bool settings_pending = false;	/* could not be read yet */
-static OutboxBackoff settings_wait;
-
 static TimestampTz last_served = 0;
-
-/* The database work has failed: nothing of it is left. */
-static void
-fail_work(TimestampTz now)
-{
-	(void) outbox_work_abort(iteration_context, now);
-	outbox_on_settle_slot_end();
-	outbox_on_settle_clean_up();
-}
 
 static void
 note_found(int32 handler_id, int64 queue_id)
@@ -118,7 +95,7 @@ read_on(void)
 	PG_CATCH();
 	{
 		more = true;
-		fail_work(begin);
+		outbox_function_worker_fail(begin);
 		outbox_backoff_fail(&trouble, &outbox_work_pauses, begin);
 	}
 	PG_END_TRY();
@@ -141,7 +118,7 @@ rescan(TimestampTz now)
 static const char *
 reason_to_give_up(int64 queue_id)
 {
-	if (!outbox_on_settle_slot_has_overrun(queue_id))
+	if (!outbox_function_slot_has_overrun(queue_id))
 		return NULL;
 	return psprintf("on_settle function did not stop when it was cancelled after %d ms (outbox.on_settle_timeout)",
 					outbox_on_settle_timeout);
@@ -175,7 +152,7 @@ settle(OutboxHandOver *hand_over, OutboxOnSettleResult *result)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
-		fail_work(now);
+		outbox_function_worker_fail(now);
 		note_failure(hand_over, now);
 	}
 	PG_END_TRY();
@@ -186,11 +163,11 @@ settle(OutboxHandOver *hand_over, OutboxOnSettleResult *result)
 static void
 note_duration(OutboxOnSettleQueue *queue, TimestampTz begin, TimestampTz now)
 {
-	if (now - begin < OUTBOX_ON_SETTLE_SLOW_MS * 1000)
+	if (now - begin < OUTBOX_SLOW_FUNCTION_MS * 1000)
 		return;
-	if (number == SPARE)
+	if (number == OUTBOX_PLACE_SPARE)
 		queue->not_before = now + SLOW_MEMORY_US;
-	outbox_on_settle_slot_wake_other();
+	outbox_function_slot_wake_other();
 }
 
 static void
@@ -220,64 +197,20 @@ serve(OutboxOnSettleQueue *queue, TimestampTz begin)
 	SetLatch(MyLatch);
 }
 
-/*
- * Settings of the server or of this database have changed.  Whatever is in
- * the way of reading them, functions go on with those that there were.
- */
-static void
-reload_settings(TimestampTz now)
-{
-	if (ConfigReloadPending)
-		ProcessConfigFile(PGC_SIGHUP);
-	ConfigReloadPending = false;
-	settings_pending = true;
-	PG_TRY();
-	{
-		outbox_work_begin(false);
-		settings_pending = !outbox_apply_database_settings();
-		outbox_work_commit();
-		outbox_pin_settling(LOCK_TIMEOUT);
-	}
-	PG_CATCH();
-	{
-		fail_work(now);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(iteration_context);
-	if (settings_pending)
-		outbox_backoff_wait(&settings_wait, SETTINGS_RETRY_US, now);
-}
-
 /* Nobody needs this worker at the moment. */
 static bool
 is_idle_for_good(TimestampTz now)
 {
-	if (number == SPARE)
+	if (number == OUTBOX_PLACE_SPARE)
 		return now - last_served >= SPARE_IDLE_US;
-	return outbox_on_settle_queues_are_empty() && !more && !outbox_on_settle_slot_is_wanted();
-}
-
-/* Let the statistics system know what was written, or autovacuum would never come. */
-static void
-report_idle(void)
-{
-	outbox_statistics_report(GetCurrentTimestamp(), true);
-	pgstat_report_activity(STATE_IDLE, "waiting for outcomes");
+	return outbox_on_settle_queues_are_empty() && !more && !outbox_function_slot_on_settle_is_wanted();
 }
 
 static void
 wait_until(TimestampTz until, TimestampTz now)
 {
-	long		ms = until <= now ? 0 : (long) Min((until - now + 999) / 1000, INT_MAX);
-	int			events;
-
-	report_idle();
-	events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
-	if (events & WL_LATCH_SET)
-	{
-		ResetLatch(MyLatch);
+	if (outbox_function_worker_wait(until, now, "waiting for outcomes"))
 		more = true;
-	}
 }
 
 /* When to look again although nobody has asked for it. */
@@ -286,7 +219,7 @@ next_wake_up(void)
 {
 	TimestampTz when = Max(next_rescan, outbox_backoff_until(&trouble));
 
-	if (number == SPARE)
+	if (number == OUTBOX_PLACE_SPARE)
 		when = Min(when, last_served + SPARE_IDLE_US);
 	return when;
 }
@@ -295,7 +228,7 @@ static void
 main_loop(void)
 {
 	last_served = GetCurrentTimestamp();
-	while (!ShutdownRequestPending && !outbox_on_settle_slot_must_leave())
+	while (!ShutdownRequestPending && !outbox_function_slot_must_leave())
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz until = DT_NOEND;
@@ -303,8 +236,7 @@ main_loop(void)
 
 		MemoryContextReset(iteration_context);
 		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending || (settings_pending && outbox_backoff_is_over(&settings_wait, now)))
-			reload_settings(now);
+		outbox_function_worker_settings(now);
 
 		if (outbox_backoff_is_over(&trouble, now))
 		{
@@ -312,7 +244,7 @@ main_loop(void)
 				rescan(now);
 			if (more)
 				read_on();
-			queue = outbox_on_settle_queue_next(outbox_on_settle_slot_other(), now, &until);
+			queue = outbox_on_settle_queue_next(outbox_function_slot_other(), now, &until);
 		}
 		else
 			until = outbox_backoff_until(&trouble);
@@ -328,39 +260,15 @@ main_loop(void)
 	}
 }
 
-static bool
-is_installed(void)
-{
-	OutboxInstallation installation;
-
-	outbox_pin_settings();
-	outbox_work_begin(false);
-	outbox_pin_settling(LOCK_TIMEOUT);
-	settings_pending = !outbox_apply_database_settings();
-	outbox_act_as_owner();
-	outbox_installation_read(&installation);
-	outbox_work_commit();
-	return installation.installed && installation.version_matches && installation.why_copy[0] == '\0';
-}
-
 void
 outbox_on_settle_main(Datum main_arg)
 {
-	Oid			dboid = DatumGetObjectId(main_arg);
-
 	memcpy(&number, MyBgworkerEntry->bgw_extra, sizeof(number));
-	outbox_interrupts_before_connection();
-	if (outbox_on_settle_slot_take(dboid, number) == NULL)
-		proc_exit(0);
-	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
-	outbox_interrupts_init(true);
-
-	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);
-	MemoryContextSwitchTo(iteration_context);
-	outbox_on_settle_queues_init(TopMemoryContext);
-	outbox_on_settle_call_init();
-	if (is_installed())
+	if (outbox_function_worker_begin(DatumGetObjectId(main_arg), number, &watch))
+	{
+		iteration_context = outbox_function_worker_context();
+		outbox_on_settle_queues_init(TopMemoryContext);
 		main_loop();
-	outbox_on_settle_slot_leave();
-	proc_exit(0);
+	}
+	outbox_function_worker_end();
 }

@@ -17,7 +17,6 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "utils/builtins.h"
@@ -98,13 +97,6 @@ deadline_of(Interval *timeout)
 	return deadline;
 }
 
-static bool
-called_in_transaction_block(FunctionCallInfo fcinfo)
-{
-	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
-		castNode(CallContext, fcinfo->context)->atomic;
-}
-
 /* CALL outbox.drain(handler text, timeout interval) */
 Datum
 outbox_sql_drain(PG_FUNCTION_ARGS)
@@ -114,7 +106,7 @@ outbox_sql_drain(PG_FUNCTION_ARGS)
 	TimestampTz deadline;
 	long		wait_ms = FIRST_WAIT_MS;
 
-	if (called_in_transaction_block(fcinfo))
+	if (outbox_called_in_transaction_block(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 				 errmsg("outbox.drain() cannot run inside a transaction block"),

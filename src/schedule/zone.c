@@ -10,7 +10,6 @@
 #include "postgres.h"
 
 #include "pgtime.h"
-#include "utils/timestamp.h"
 
 #include "schedule/zone.h"
 
@@ -43,22 +42,4 @@ outbox_zone_find(const char *name, OutboxZone *zone)
 				 errhint("The view pg_timezone_names lists the names there are, such as Europe/Berlin.")));
 	zone->look = look;
 	zone->arg = tz;
-}
-
-/* Between PostgreSQL's epoch and that of Unix, in seconds. */
-#define EPOCHS ((int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY)
-
-int64
-outbox_unix_seconds(TimestampTz t)
-{
-	return t / USECS_PER_SEC - (t % USECS_PER_SEC < 0) + EPOCHS;
-}
-
-bool
-outbox_from_unix_seconds(int64 seconds, TimestampTz *t)
-{
-	if (seconds >= END_TIMESTAMP / USECS_PER_SEC + EPOCHS)
-		return false;
-	*t = (seconds - EPOCHS) * USECS_PER_SEC;
-	return true;
 }

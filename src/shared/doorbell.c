@@ -67,6 +67,7 @@ static bool note_handlers = false;
 static bool note_routes = false;	/* only together with note_handlers */
 static bool note_launcher = false;
 static bool note_rescan = false;
+static bool note_schedules = false;
 
 void
 outbox_doorbell_listen(const OutboxDoorbellListener *new_listener)
@@ -181,6 +182,13 @@ outbox_doorbell_note_status(void)
 {
 	if (outbox_my_database() != NULL)
 		note_handlers = true;
+}
+
+void
+outbox_doorbell_note_schedules(void)
+{
+	if (outbox_my_database() != NULL)
+		note_schedules = true;
 }
 
 void
@@ -321,6 +329,7 @@ forget_notes(void)
 	note_routes = false;
 	note_launcher = false;
 	note_rescan = false;
+	note_schedules = false;
 }
 
 void
@@ -337,12 +346,12 @@ outbox_doorbell_at_commit(void)
 {
 	OutboxDatabase *db;
 
-	if (nnotes == 0 && !note_handlers && !note_launcher && !note_rescan)
+	if (nnotes == 0 && !note_handlers && !note_launcher && !note_rescan && !note_schedules)
 		return;
 
 	/* Whoever noted something has looked its slot up; looking again here could lock. */
 	db = outbox_remembered_database();
-	if (db != NULL && (nnotes > 0 || note_handlers || note_rescan))
+	if (db != NULL && (nnotes > 0 || note_handlers || note_rescan || note_schedules))
 	{
 		int			left = ring_pull_handlers();
 
@@ -353,6 +362,8 @@ outbox_doorbell_at_commit(void)
 			pg_atomic_fetch_add_u32(&db->handler_generation, 1);
 			listener->handlers_changed(MyDatabaseId);
 		}
+		if (note_schedules)
+			pg_atomic_fetch_add_u32(&db->schedule_generation, 1);
 		if (note_rescan)
 		{
 			SpinLockAcquire(&db->mutex);
@@ -361,7 +372,7 @@ outbox_doorbell_at_commit(void)
 			listener->rescan(MyDatabaseId);
 		}
 		ring_all(db, notes, left);
-		if (left > 0 || note_handlers || note_rescan)
+		if (left > 0 || note_handlers || note_rescan || note_schedules)
 			wake_dispatcher(db, !note_handlers && !note_rescan);
 	}
 	if (note_launcher)
@@ -372,20 +383,21 @@ outbox_doorbell_at_commit(void)
 void
 outbox_doorbell_at_abort(void)
 {
-	if (nnotes != 0 || note_handlers || note_launcher || note_rescan)
+	if (nnotes != 0 || note_handlers || note_launcher || note_rescan || note_schedules)
 		forget_notes();
 }
 
 void
 outbox_doorbell_before_prepare(void)
 {
-	outbox_prepared_mark((nnotes > 0 || note_rescan ? OUTBOX_PREPARED_ROWS : 0) |
+	outbox_prepared_mark((nnotes > 0 || note_rescan || note_schedules ? OUTBOX_PREPARED_ROWS : 0) |
 						 (note_handlers || note_launcher ? OUTBOX_PREPARED_HANDLERS : 0));
 }
 
 void
 outbox_doorbell_note_prepared(int marks)
 {
+	/* Of a schedule, too, or only: when everything is looked at, schedules are. */
 	if (marks & OUTBOX_PREPARED_ROWS)
 		outbox_doorbell_note_rescan();
 	if (marks & OUTBOX_PREPARED_HANDLERS)
@@ -435,6 +447,7 @@ PG_FUNCTION_INFO_V1(outbox_sql_ring);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_handlers);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_rescan);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_launcher);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_schedules);
 
 /* The kinds of outbox_internal.ring(). */
 #define RING_DUE 0
@@ -481,5 +494,13 @@ Datum
 outbox_sql_ring_launcher(PG_FUNCTION_ARGS)
 {
 	outbox_doorbell_note_launcher();
+	PG_RETURN_VOID();
+}
+
+/* outbox_internal.ring_schedules() */
+Datum
+outbox_sql_ring_schedules(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_schedules();
 	PG_RETURN_VOID();
 }

@@ -43,6 +43,9 @@ extern void outbox_doorbell_note_handlers(void);
 /* A handler's status, its secrets, its consumers or the installation changed: routes are as they were. */
 extern void outbox_doorbell_note_status(void);
 
+/* When something is to be done for a schedule has changed. */
+extern void outbox_doorbell_note_schedules(void);
+
 /* Has this transaction noted such a change?  Then what is cached of handlers may differ from what it sees. */
 extern bool outbox_doorbell_handlers_noted(void);
 

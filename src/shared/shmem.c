@@ -57,11 +57,11 @@ request_shared_memory(void)
 
 /* Nobody is there, and nothing is known of who was.  Caller holds the slot's mutex. */
 static void
-reset_on_settle_slots(OutboxDatabase *db)
+reset_function_slots(OutboxDatabase *db)
 {
-	memset(db->on_settle_slots, 0, sizeof(db->on_settle_slots));
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
-		db->on_settle_slots[i].procno = -1;
+	memset(db->function_slots, 0, sizeof(db->function_slots));
+	for (int i = 0; i < OUTBOX_FUNCTION_PLACES; i++)
+		db->function_slots[i].procno = -1;
 }
 
 static void
@@ -70,9 +70,10 @@ init_database_slot(OutboxDatabase *db)
 	memset(db, 0, sizeof(OutboxDatabase));
 	SpinLockInit(&db->mutex);
 	db->procno = -1;
-	reset_on_settle_slots(db);
+	reset_function_slots(db);
 	pg_atomic_init_u32(&db->handler_generation, 1);
 	pg_atomic_init_u32(&db->route_generation, 1);
+	pg_atomic_init_u32(&db->schedule_generation, 1);
 	pg_atomic_init_u32(&db->ids_seeded, 0);
 }
 
@@ -94,7 +95,7 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	db->since = now;
 	db->in_flight = 0;
 	db->sends_nothing = false;
-	reset_on_settle_slots(db);
+	reset_function_slots(db);
 	db->on_settle_wanted = false;
 	/* One that is still about leaves nothing behind: it clears only its own entry. */
 	db->settler_pid = 0;
@@ -111,6 +112,7 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	pg_atomic_write_u32(&db->ids_seeded, 0);
 	pg_atomic_fetch_add_u32(&db->handler_generation, 1);
 	pg_atomic_fetch_add_u32(&db->route_generation, 1);
+	pg_atomic_fetch_add_u32(&db->schedule_generation, 1);
 }
 
 int64
@@ -229,10 +231,10 @@ outbox_database_process_locked(const OutboxDatabase *db)
 {
 	if (db->pid != 0)
 		return db->pid;
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_FUNCTION_PLACES; i++)
 	{
-		if (db->on_settle_slots[i].pid != 0)
-			return db->on_settle_slots[i].pid;
+		if (db->function_slots[i].pid != 0)
+			return db->function_slots[i].pid;
 	}
 	return db->settler_pid;
 }

@@ -62,19 +62,27 @@ typedef enum OutboxDispatcherState
 	OUTBOX_DISPATCHER_MISMATCH	/* library and SQL objects differ in version */
 } OutboxDispatcherState;
 
-/* An on_settle worker's place (on_settle_slot.h). */
-typedef struct OutboxOnSettleSlot
+/* The place of a worker that runs functions of users (function_slot.h). */
+typedef struct OutboxFunctionSlot
 {
 	pid_t		pid;			/* 0: nobody there */
 	int			procno;
 	bool		failed;			/* whoever was there last did not leave of its own accord */
-	int32		handler_id;		/* whose on_settle function is running; 0: none */
-	int64		queue_id;		/* for this row of outbox.on_settle_queue */
+	int32		owner;			/* the handler or schedule whose function is running; 0: none */
+	int64		piece;			/* for this row of outbox.on_settle_queue, or this schedule */
 	TimestampTz since;
-	int64		overran;		/* the row whose function could not be stopped; 0: none */
-} OutboxOnSettleSlot;
+	int64		overran;		/* the piece whose function could not be stopped; 0: none */
+} OutboxFunctionSlot;
 
-#define OUTBOX_ON_SETTLE_WORKERS 2
+/* What these places are for: two for handlers, two for schedules. */
+typedef enum OutboxFunctionPlace
+{
+	OUTBOX_PLACE_ON_SETTLE,		/* on_settle functions of all handlers */
+	OUTBOX_PLACE_SPARE,			/* the same while the first one is busy with a slow one */
+	OUTBOX_PLACE_MESSAGES,		/* schedules that stage messages */
+	OUTBOX_PLACE_FUNCTIONS,		/* schedules that run functions */
+	OUTBOX_FUNCTION_PLACES
+} OutboxFunctionPlace;
 
 /* A delivery whose outcome is in, but could not be written. */
 typedef struct OutboxAside
@@ -131,8 +139,8 @@ typedef struct OutboxDatabase
 	/* The extension was created or changed here: the launcher is to look.  Under mutex. */
 	bool		wanted;
 
-	/* Written by the on_settle workers that hold the places, under mutex; on_settle_wanted by the dispatcher. */
-	OutboxOnSettleSlot on_settle_slots[OUTBOX_ON_SETTLE_WORKERS];
+	/* Written by the workers that hold the places, under mutex; on_settle_wanted by the dispatcher. */
+	OutboxFunctionSlot function_slots[OUTBOX_FUNCTION_PLACES];
 	bool		on_settle_wanted;	/* some handler has an on_settle function */
 
 	/* Written by the settler, under mutex; 0: none. */
@@ -156,6 +164,9 @@ typedef struct OutboxDatabase
 
 	/* The same, but only where routes may have changed, which every session that stages reads. */
 	pg_atomic_uint32 route_generation;
+
+	/* The same by whoever changed when something is to be done for a schedule. */
+	pg_atomic_uint32 schedule_generation;
 
 	/* Set once the id generator has seen this database's highest message id. */
 	pg_atomic_uint32 ids_seeded;

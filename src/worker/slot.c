@@ -41,8 +41,8 @@ leave_slot(int code, Datum arg)
 	{
 		slot->installed = false;
 		/* Another extension here would number its rows anew. */
-		for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
-			slot->on_settle_slots[i].overran = 0;
+		for (int i = 0; i < OUTBOX_FUNCTION_PLACES; i++)
+			slot->function_slots[i].overran = 0;
 	}
 	slot->since = now;
 	SpinLockRelease(&slot->mutex);

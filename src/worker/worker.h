@@ -8,6 +8,8 @@
  *		dispatcher			one per database that has the extension, by the launcher
  *		on_settle worker	one per database that has on_settle functions, and a
  *							spare, by the dispatcher
+ *		schedule worker		two per database at most, around occurrences of schedules,
+ *							by the dispatcher
  *		settler				under load, at most one per database, by the dispatcher
  *
  * Background worker slots are scarce: a new duty uses one of these.
@@ -34,6 +36,9 @@ extern PGDLLEXPORT void outbox_dispatcher_main(Datum main_arg);
 
 /* The argument is the OID of the database; extra is the worker's number, an int. */
 extern PGDLLEXPORT void outbox_on_settle_main(Datum main_arg);
+
+/* The same, for the places of schedules. */
+extern PGDLLEXPORT void outbox_schedule_main(Datum main_arg);
 
 /* The argument is the handle of a segment of dynamic shared memory (dispatch/receipt.h); extra is the OID of the database. */
 extern PGDLLEXPORT void outbox_settler_main(Datum main_arg);

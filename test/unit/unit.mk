@@ -12,6 +12,7 @@ test/unit/printable_test: src/format/printable.o
 test/unit/topic_test: src/stage/topic.o src/handler/url.o
 test/unit/deadline_test: src/http/deadline.o
 test/unit/cron_test: src/schedule/cron.o
+test/unit/recurrence_test: src/schedule/recurrence.o src/schedule/cron.o
 test/unit/watermark_test test/unit/watermark_model_test: src/consume/watermark.o
 test/unit/order_model_test: src/dispatch/order.o
 test/unit/order_model_test: UNIT_LIBS = -Wl,--defsym=ExceptionalCondition=unit_assert_failed

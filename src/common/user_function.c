@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
- * call.c
- *		Runs a handler's on_settle function with the rights of its owner.
+ * user_function.c
+ *		Runs a function of somebody else with the rights of its owner.
  *
- * See on_settle/call.h.  Three timers run with each call: a short one after which
- * the dispatcher may start the spare worker, outbox.on_settle_timeout which
- * cancels the function, and a last one for a function that has caught the
+ * See user_function.h.  Up to three timers run with each call: a short one
+ * after which somebody may be told that it is slow, one which cancels the
+ * function, and in a worker a last one for a function that has caught the
  * cancellation and goes on: it ends the process.
  *
  *-------------------------------------------------------------------------
@@ -17,7 +17,6 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/latch.h"
@@ -29,19 +28,19 @@
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 
+#include "common/query_row.h"
 #include "common/session.h"
+#include "common/user_function.h"
 #include "compat.h"
-#include "guc.h"
-#include "on_settle/call.h"
-#include "shared/on_settle_slot.h"
-#include "shared/on_settle_slot.h"
 
 /* What is kept of an error. */
 #define MAX_ERROR_LEN 2000
 
+static const OutboxUserFunctionWatch *watch = NULL;
+static bool timers_registered = false;
 static TimeoutId slow_timer;
+static TimeoutId cancel_timer;
 static TimeoutId overrun_timer;
 static TimestampTz timers_started;
 
@@ -49,43 +48,64 @@ static TimestampTz timers_started;
 static void
 note_slow(void)
 {
-	outbox_on_settle_slot_wake_dispatcher();
+	watch->slow();
+}
+
+/* In a signal handler: it has taken too long. */
+static void
+cancel_function(void)
+{
+	QueryCancelPending = true;
+	InterruptPending = true;
+	SetLatch(MyLatch);
 }
 
 /* In a signal handler: the function was cancelled and has not stopped. */
 static void
 end_process(void)
 {
-	outbox_on_settle_slot_set_overran();
+	watch->overran();
 	ProcDiePending = true;
 	InterruptPending = true;
 	SetLatch(MyLatch);
 }
 
-void
-outbox_on_settle_call_init(void)
+static void
+register_timers(void)
 {
+	if (timers_registered)
+		return;
 	slow_timer = RegisterTimeout(USER_TIMEOUT, note_slow);
+	cancel_timer = RegisterTimeout(USER_TIMEOUT, cancel_function);
 	overrun_timer = RegisterTimeout(USER_TIMEOUT, end_process);
+	timers_registered = true;
+}
+
+void
+outbox_user_functions_watch(const OutboxUserFunctionWatch *new_watch)
+{
+	watch = new_watch;
+	register_timers();
 }
 
 static void
-start_timers(void)
+start_timers(int timeout_ms)
 {
 	EnableTimeoutParams timers[] = {
-		{.id = slow_timer, .type = TMPARAM_AFTER, .delay_ms = OUTBOX_ON_SETTLE_SLOW_MS},
-		{.id = STATEMENT_TIMEOUT, .type = TMPARAM_AFTER, .delay_ms = outbox_on_settle_timeout},
-		{.id = overrun_timer, .type = TMPARAM_AFTER, .delay_ms = outbox_on_settle_timeout + Max(1000, outbox_on_settle_timeout / 2)},
+		{.id = cancel_timer, .type = TMPARAM_AFTER, .delay_ms = timeout_ms},
+		{.id = overrun_timer, .type = TMPARAM_AFTER, .delay_ms = timeout_ms + Max(1000, timeout_ms / 2)},
+		{.id = slow_timer, .type = TMPARAM_AFTER, .delay_ms = watch != NULL ? watch->slow_ms : 0},
 	};
+	int			n = watch == NULL ? 1 : watch->slow == NULL ? 2 : 3;
 
 	timers_started = GetCurrentTimestamp();
-	enable_timeouts(timers, lengthof(timers));
+	enable_timeouts(timers, n);
 }
 
 static void
 stop_timers(void)
 {
-	DisableTimeoutParams timers[] = {{slow_timer, false}, {STATEMENT_TIMEOUT, false}, {overrun_timer, false}};
+	DisableTimeoutParams timers[] = {{slow_timer, false}, {cancel_timer, false}, {overrun_timer, false}};
 
 	disable_timeouts(timers, lengthof(timers));
 }
@@ -99,11 +119,13 @@ find_function(const char *signature, HeapTuple *proc)
 		.argtypes = {TEXTOID},
 	};
 	Datum		values[1] = {CStringGetTextDatum(signature)};
+	OutboxQueryRow row;
 	bool		isnull;
 	Datum		oid;
 
 	outbox_execute(&find_plan, values, NULL, true, 1, SPI_OK_SELECT);
-	oid = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	row = outbox_query_row(0);
+	oid = outbox_query_datum(&row, 1, &isnull);
 	if (isnull)
 		return false;
 	*proc = SearchSysCache1(PROCOID, oid);
@@ -112,53 +134,37 @@ find_function(const char *signature, HeapTuple *proc)
 
 /*
  * Whose rights the function has: its owner's, which the catalog says.  What
- * the rows of handlers say of roles is no part of it: who can change those
- * must not become others by it.
+ * rows of ours say of roles is no part of it: who can change those must not
+ * become others by it.
  */
 static Oid
-choose_role(const OutboxOnSettleCall *call, Oid function_owner)
+choose_role(const OutboxUserFunction *function, Oid owner)
 {
-	if (superuser_arg(function_owner))
+	if (superuser_arg(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("on_settle function %s would run as a superuser", call->function)));
-	return function_owner;
+				 errmsg("%s %s would run as a superuser", function->what, function->name)));
+	return owner;
 }
 
 /* SELECT schema.function($1), which checks all the rights that a caller needs. */
 static char *
-call_statement(const OutboxOnSettleCall *call, Oid *role)
+call_statement(const OutboxUserFunction *function, Oid *role)
 {
 	HeapTuple	tuple;
 	Form_pg_proc proc;
 	char	   *statement;
 
-	if (!find_function(call->function, &tuple))
+	if (!find_function(function->name, &tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
-				 errmsg("on_settle function %s does not exist", call->function)));
+				 errmsg("%s %s does not exist", function->what, function->name)));
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	*role = choose_role(call, proc->proowner);
+	*role = choose_role(function, proc->proowner);
 	statement = psprintf("SELECT %s($1)",
 						 quote_qualified_identifier(get_namespace_name(proc->pronamespace), NameStr(proc->proname)));
 	ReleaseSysCache(tuple);
 	return statement;
-}
-
-static Datum
-make_argument(const OutboxOnSettleCall *call, Oid *type)
-{
-	TupleDesc	desc;
-	HeapTuple	tuple;
-
-	*type = get_rel_type_id(outbox_relation_oid("settlement", false));
-	desc = lookup_rowtype_tupdesc(*type, -1);
-	if (desc->natts != OUTBOX_SETTLEMENT_COLUMNS)
-		elog(ERROR, "type outbox.settlement has %d columns instead of %d", desc->natts, OUTBOX_SETTLEMENT_COLUMNS);
-	/* It takes arrays that are not const, and does not write to them. */
-	tuple = heap_form_tuple(desc, unconstify(OutboxOnSettleCall *, call)->values, unconstify(OutboxOnSettleCall *, call)->nulls);
-	ReleaseTupleDesc(desc);
-	return HeapTupleGetDatum(tuple);
 }
 
 static void
@@ -167,13 +173,13 @@ set_for_function(const char *name, const char *value)
 	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* What is pinned for the worker's own statements is not right for the function, or not enough. */
+/* What is right for our own statements is not for the function, or not enough. */
 static void
-set_settings(void)
+set_settings(int timeout_ms)
 {
 	char		lock_timeout[32];
 
-	snprintf(lock_timeout, sizeof(lock_timeout), "%dms", Max(1, outbox_on_settle_timeout / 2));
+	snprintf(lock_timeout, sizeof(lock_timeout), "%dms", Max(1, timeout_ms / 2));
 	set_for_function("search_path", "pg_catalog, pg_temp");
 	set_for_function("row_security", "on");
 	set_for_function("lock_timeout", lock_timeout);
@@ -192,27 +198,25 @@ execute(const char *statement, Oid type, Datum argument, int expected)
  * All of a call that can fail because of the function.
  *
  * Nothing of it may be left for the end of the transaction, which comes with
- * the worker's own rights.  So deferrable constraints are checked at once,
- * and a function that defers them again gets PostgreSQL's error: within a
+ * other rights.  So deferrable constraints are checked at once, and a
+ * function that defers them again gets PostgreSQL's error: within a
  * security-restricted operation no trigger can be deferred.
  */
 static void
-call_as_owner(const OutboxOnSettleCall *call)
+call_as_owner(const OutboxUserFunction *function)
 {
 	Oid			role;
-	char	   *statement = call_statement(call, &role);
-	Oid			type;
-	Datum		argument = make_argument(call, &type);
+	char	   *statement = call_statement(function, &role);
 	OutboxSecurity own;
 	int			nestlevel = NewGUCNestLevel();
 
-	set_settings();
+	set_settings(function->timeout_ms);
 	GetUserIdAndSecContext(&own.user, &own.context);
 	SetUserIdAndSecContext(role, own.context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 
-	start_timers();
+	start_timers(function->timeout_ms);
 	execute("SET CONSTRAINTS ALL IMMEDIATE", InvalidOid, (Datum) 0, SPI_OK_UTILITY);
-	execute(statement, type, argument, SPI_OK_SELECT);
+	execute(statement, function->type, function->argument, SPI_OK_SELECT);
 	stop_timers();
 	/* One that fired at the last moment still counts. */
 	CHECK_FOR_INTERRUPTS();
@@ -221,15 +225,27 @@ call_as_owner(const OutboxOnSettleCall *call)
 	SetUserIdAndSecContext(own.user, own.context);
 }
 
+/* Has the function been cancelled, and by our timer? */
+static bool
+was_cancelled(const ErrorData *edata)
+{
+	return edata->sqlerrcode == ERRCODE_QUERY_CANCELED;
+}
+
+static bool
+took_too_long(const OutboxUserFunction *function)
+{
+	return TimestampDifferenceExceeds(timers_started, GetCurrentTimestamp(), function->timeout_ms);
+}
+
 /* An error in words, cut to what is kept of one. */
 static char *
-describe_error(const ErrorData *edata)
+describe_error(const OutboxUserFunction *function, const ErrorData *edata)
 {
 	char	   *text;
 
-	if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED &&
-		TimestampDifferenceExceeds(timers_started, GetCurrentTimestamp(), outbox_on_settle_timeout))
-		text = psprintf("on_settle function was cancelled after %d ms (outbox.on_settle_timeout)", outbox_on_settle_timeout);
+	if (was_cancelled(edata) && took_too_long(function))
+		text = psprintf("%s was cancelled after %d ms (%s)", function->what, function->timeout_ms, function->timeout_option);
 	else if (edata->detail)
 		text = psprintf("%s: %s", edata->message, edata->detail);
 	else
@@ -239,17 +255,18 @@ describe_error(const ErrorData *edata)
 }
 
 char *
-outbox_on_settle_call(const OutboxOnSettleCall *call)
+outbox_user_function_call(const OutboxUserFunction *function)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	char	   *volatile failure = NULL;
 
+	register_timers();
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		call_as_owner(call);
+		call_as_owner(function);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -257,15 +274,17 @@ outbox_on_settle_call(const OutboxOnSettleCall *call)
 		ErrorData  *edata;
 
 		stop_timers();
-		/* The timer may have fired just after another error. */
-		QueryCancelPending = false;
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
+		if (watch == NULL && was_cancelled(edata) && !took_too_long(function))
+			PG_RE_THROW();
+		/* The timer may have fired just after another error. */
+		QueryCancelPending = false;
 		FlushErrorState();
-		/* Gives the worker its own rights and settings back, too. */
+		/* Gives us our own rights and settings back, too. */
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
-		failure = describe_error(edata);
+		failure = describe_error(function, edata);
 		FreeErrorData(edata);
 	}
 	PG_END_TRY();
@@ -275,7 +294,7 @@ outbox_on_settle_call(const OutboxOnSettleCall *call)
 }
 
 void
-outbox_on_settle_clean_up(void)
+outbox_user_functions_clean_up(void)
 {
 	/* Advisory locks of the session outlive even a rollback. */
 	LockReleaseSession(USER_LOCKMETHOD);

@@ -1,9 +1,10 @@
 /*-------------------------------------------------------------------------
  *
- * on_settle_slot.c
- *		Where a database's on_settle workers are, and what each is doing.
+ * function_slot.c
+ *		Where a database's workers that run functions of users are, and what
+ *		each is doing.
  *
- * See on_settle_slot.h.
+ * See function_slot.h.
  *
  *-------------------------------------------------------------------------
  */
@@ -12,16 +13,17 @@
 #include <signal.h>
 
 #include "miscadmin.h"
+#include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "shared/function_slot.h"
 #include "shared/lockout.h"
-#include "shared/on_settle_slot.h"
 
 static OutboxDatabase *database = NULL;
-static OutboxOnSettleSlot *place = NULL;
-static OutboxOnSettleSlot *other = NULL;
+static OutboxFunctionSlot *place = NULL;
+static OutboxFunctionSlot *other = NULL;	/* of on_settle workers */
 static pid_t dispatcher = 0;
 static int	dispatcher_procno = -1;
 static volatile sig_atomic_t overran = false;
@@ -35,19 +37,19 @@ leave_place(int code, Datum arg)
 	place->procno = -1;
 	/* Ids are not used again while the extension is there, so this may stay. */
 	if (overran)
-		place->overran = place->queue_id;
-	place->handler_id = 0;
-	place->queue_id = 0;
+		place->overran = place->piece;
+	place->owner = 0;
+	place->piece = 0;
 	SpinLockRelease(&database->mutex);
 
 	if (overran)
 		ereport(LOG,
-				(errmsg("outbox on_settle worker ends because an on_settle function did not stop when it was cancelled")));
+				(errmsg("%s ends because a function did not stop when it was cancelled", MyBgworkerEntry->bgw_type)));
 	outbox_set_latch(dispatcher_procno);
 }
 
 OutboxDatabase *
-outbox_on_settle_slot_take(Oid dboid, int number)
+outbox_function_slot_take(Oid dboid, OutboxFunctionPlace number)
 {
 	OutboxDatabase *db = outbox_find_database(dboid);
 	bool		taken;
@@ -55,8 +57,9 @@ outbox_on_settle_slot_take(Oid dboid, int number)
 	if (db == NULL)
 		return NULL;
 
-	place = &db->on_settle_slots[number];
-	other = &db->on_settle_slots[1 - number];
+	place = &db->function_slots[number];
+	if (number <= OUTBOX_PLACE_SPARE)
+		other = &db->function_slots[OUTBOX_PLACE_SPARE - number];
 	SpinLockAcquire(&db->mutex);
 	taken = (db->dboid == dboid && db->pid != 0 && !outbox_is_locked_out_locked(db) && place->pid == 0);
 	if (taken)
@@ -77,7 +80,7 @@ outbox_on_settle_slot_take(Oid dboid, int number)
 }
 
 bool
-outbox_on_settle_slot_must_leave(void)
+outbox_function_slot_must_leave(void)
 {
 	bool		leave;
 
@@ -88,24 +91,24 @@ outbox_on_settle_slot_must_leave(void)
 }
 
 bool
-outbox_on_settle_slot_is_wanted(void)
+outbox_function_slot_on_settle_is_wanted(void)
 {
 	/* A single word: no need for the lock. */
 	return database->on_settle_wanted;
 }
 
 bool
-outbox_on_settle_slot_begin(int32 handler_id, int64 queue_id)
+outbox_function_slot_begin(int32 owner, int64 piece)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		begun;
 
 	SpinLockAcquire(&database->mutex);
-	begun = (other->handler_id != handler_id);
+	begun = (other == NULL || other->owner != owner);
 	if (begun)
 	{
-		place->handler_id = handler_id;
-		place->queue_id = queue_id;
+		place->owner = owner;
+		place->piece = piece;
 		place->since = now;
 	}
 	SpinLockRelease(&database->mutex);
@@ -113,27 +116,27 @@ outbox_on_settle_slot_begin(int32 handler_id, int64 queue_id)
 }
 
 void
-outbox_on_settle_slot_end(void)
+outbox_function_slot_end(void)
 {
 	SpinLockAcquire(&database->mutex);
-	place->handler_id = 0;
-	place->queue_id = 0;
+	place->owner = 0;
+	place->piece = 0;
 	SpinLockRelease(&database->mutex);
 }
 
 int32
-outbox_on_settle_slot_other(void)
+outbox_function_slot_other(void)
 {
-	int32		handler_id;
+	int32		owner;
 
 	SpinLockAcquire(&database->mutex);
-	handler_id = other->handler_id;
+	owner = other->owner;
 	SpinLockRelease(&database->mutex);
-	return handler_id;
+	return owner;
 }
 
 void
-outbox_on_settle_slot_wake_other(void)
+outbox_function_slot_wake_other(void)
 {
 	int			procno;
 
@@ -144,30 +147,38 @@ outbox_on_settle_slot_wake_other(void)
 }
 
 void
-outbox_on_settle_slot_wake_dispatcher(void)
+outbox_function_slot_wake_dispatcher(void)
 {
 	outbox_set_latch(dispatcher_procno);
 }
 
 void
-outbox_on_settle_slot_set_overran(void)
+outbox_function_slot_set_overran(void)
 {
 	overran = true;
 }
 
 bool
-outbox_on_settle_slot_has_overrun(int64 queue_id)
+outbox_function_slot_has_overrun(int64 piece)
 {
 	bool		found;
 
 	SpinLockAcquire(&database->mutex);
-	found = (place->overran == queue_id || other->overran == queue_id);
+	found = (place->overran == piece || (other != NULL && other->overran == piece));
 	SpinLockRelease(&database->mutex);
 	return found;
 }
 
 void
-outbox_on_settle_slot_leave(void)
+outbox_function_slot_forget_overrun(void)
+{
+	SpinLockAcquire(&database->mutex);
+	place->overran = 0;
+	SpinLockRelease(&database->mutex);
+}
+
+void
+outbox_function_slot_leave(void)
 {
 	SpinLockAcquire(&database->mutex);
 	place->failed = false;
@@ -175,40 +186,40 @@ outbox_on_settle_slot_leave(void)
 }
 
 void
-outbox_on_settle_view(OutboxDatabase *db, int number, OutboxOnSettleView *view)
+outbox_function_slot_view(OutboxDatabase *db, OutboxFunctionPlace number, OutboxFunctionSlotView *view)
 {
-	const OutboxOnSettleSlot *slot = &db->on_settle_slots[number];
+	const OutboxFunctionSlot *slot = &db->function_slots[number];
 
 	SpinLockAcquire(&db->mutex);
 	view->pid = slot->pid;
 	view->procno = slot->procno;
 	view->failed = slot->failed;
-	view->handler_id = slot->handler_id;
+	view->owner = slot->owner;
 	view->since = slot->since;
 	SpinLockRelease(&db->mutex);
 }
 
 void
-outbox_on_settle_wake(OutboxDatabase *db)
+outbox_function_slots_wake(OutboxDatabase *db)
 {
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_FUNCTION_PLACES; i++)
 	{
-		OutboxOnSettleView view;
+		OutboxFunctionSlotView view;
 
-		outbox_on_settle_view(db, i, &view);
+		outbox_function_slot_view(db, i, &view);
 		if (view.pid != 0)
 			outbox_set_latch(view.procno);
 	}
 }
 
 void
-outbox_on_settle_terminate(OutboxDatabase *db)
+outbox_function_slots_terminate(OutboxDatabase *db)
 {
-	for (int i = 0; i < OUTBOX_ON_SETTLE_WORKERS; i++)
+	for (int i = 0; i < OUTBOX_FUNCTION_PLACES; i++)
 	{
-		OutboxOnSettleView view;
+		OutboxFunctionSlotView view;
 
-		outbox_on_settle_view(db, i, &view);
+		outbox_function_slot_view(db, i, &view);
 		if (view.pid != 0)
 			kill(view.pid, SIGTERM);
 	}

@@ -1,0 +1,169 @@
+/*-------------------------------------------------------------------------
+ *
+ * occurrences.c
+ *		Has the schedule workers there when occurrences of schedules are due.
+ *
+ * See occurrences.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "common/query_row.h"
+#include "common/session.h"
+#include "dispatch/crew.h"
+#include "dispatch/occurrences.h"
+#include "table/relation.h"
+#include "worker/clock.h"
+
+/* A worker is started so long before it is needed. */
+#define AHEAD_US USECS_PER_SEC
+
+/* When a table lock is in the way. */
+#define LOCKED_RETRY_US USECS_PER_SEC
+
+/* The two kinds of schedules, each with its worker. */
+typedef struct Kind
+{
+	OutboxFunctionPlace place;
+	TimestampTz wake_at;		/* by the wall clock: when there is something to do; DT_NOEND: never */
+	bool		was_there;
+} Kind;
+
+static Kind kinds[2] = {
+	{OUTBOX_PLACE_MESSAGES, DT_NOEND},
+	{OUTBOX_PLACE_FUNCTIONS, DT_NOEND},
+};
+
+static OutboxDatabase *database = NULL;
+static uint32 generation = 0;	/* of what was read last */
+static bool requested = true;
+static TimestampTz not_before = DT_NOBEGIN; /* a lock was in the way */
+static TimestampTz next_start = DT_NOEND;
+
+void
+outbox_occurrences_init(OutboxDatabase *db)
+{
+	database = db;
+}
+
+void
+outbox_occurrences_request(void)
+{
+	requested = true;
+}
+
+TimestampTz
+outbox_occurrences_look_next(void)
+{
+	if (requested || pg_atomic_read_u32(&database->schedule_generation) != generation)
+		return not_before;
+	return DT_NOEND;
+}
+
+static OutboxPlan look_plan = {
+	.sql = "SELECT outbox_internal.next_wake(false), outbox_internal.next_wake(true)",
+};
+
+static const OutboxTableLock look_locks[] = {
+	{"installation", AccessShareLock}, {"schedule", AccessShareLock}, {"schedule_status", AccessShareLock}
+};
+
+bool
+outbox_occurrences_look(TimestampTz now)
+{
+	uint32		generation_now = pg_atomic_read_u32(&database->schedule_generation);
+	OutboxQueryRow row;
+
+	if (!outbox_lock_all_if_free(look_locks, lengthof(look_locks)))
+	{
+		not_before = now + LOCKED_RETRY_US;
+		return false;
+	}
+	SPI_connect();
+	outbox_execute(&look_plan, NULL, NULL, true, 1, SPI_OK_SELECT);
+	row = outbox_query_row(0);
+	for (int i = 0; i < lengthof(kinds); i++)
+	{
+		bool		isnull;
+		Datum		wake_at = outbox_query_datum(&row, i + 1, &isnull);
+
+		kinds[i].wake_at = isnull ? DT_NOEND : DatumGetTimestampTz(wake_at);
+	}
+	SPI_finish();
+
+	/* Workers that are there look for themselves. */
+	if (generation != generation_now)
+		outbox_function_slots_wake(database);
+	generation = generation_now;
+	requested = false;
+	not_before = DT_NOBEGIN;
+	return true;
+}
+
+static void
+attend(Kind *kind, TimestampTz now)
+{
+	OutboxFunctionSlotView view;
+	bool		is_there = outbox_crew_look(kind->place, &view, now);
+
+	if (kind->was_there && !is_there)
+	{
+		/* It has moved the time on. */
+		requested = true;
+		kind->wake_at = DT_NOEND;
+	}
+	if (!is_there && kind->wake_at != DT_NOEND)
+	{
+		TimestampTz start_at = Max(outbox_to_steady(kind->wake_at) - AHEAD_US, outbox_crew_may_start_at(kind->place));
+
+		if (start_at <= now)
+			outbox_crew_start(kind->place, now);
+		is_there = outbox_crew_is_there(kind->place);
+		if (!is_there)
+			next_start = Min(next_start, Max(start_at, outbox_crew_may_start_at(kind->place)));
+	}
+	kind->was_there = is_there;
+}
+
+void
+outbox_occurrences_attend(TimestampTz now, bool allowed)
+{
+	next_start = DT_NOEND;
+	if (outbox_crew_is_leaving())
+		return;
+	for (int i = 0; i < lengthof(kinds); i++)
+	{
+		if (allowed)
+			attend(&kinds[i], now);
+		else
+			outbox_crew_dismiss(kinds[i].place);
+	}
+}
+
+TimestampTz
+outbox_occurrences_next(void)
+{
+	return next_start;
+}
+
+const char *
+outbox_occurrences_problem(void)
+{
+	static char text[OUTBOX_ERROR_LEN];
+
+	for (int i = 0; i < lengthof(kinds); i++)
+	{
+		if (!outbox_crew_lacks(kinds[i].place) || kinds[i].wake_at > GetCurrentTimestamp())
+			continue;
+		snprintf(text, sizeof(text),
+				 "schedules are not run, as no background worker slot is free: max_worker_processes is %d, and at least %d is needed",
+				 max_worker_processes, max_worker_processes + 1);
+		return text;
+	}
+	return NULL;
+}

@@ -1,0 +1,41 @@
+/*-------------------------------------------------------------------------
+ *
+ * occurrences.h
+ *		Has the schedule workers there when occurrences of schedules are due.
+ *
+ * The dispatcher knows one time of each of the two kinds of schedules, those
+ * that stage a message and those that run a function: when there is something
+ * to do for the first of them.  A worker is started a little before that, so
+ * that it is there in time, and leaves by itself when it has nothing to do for
+ * a while.  So schedules cost nothing between their occurrences, however many
+ * there are.
+ *
+ * Process: the dispatcher.
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef OUTBOX_OCCURRENCES_H
+#define OUTBOX_OCCURRENCES_H
+
+#include "shared/shmem.h"
+
+extern void outbox_occurrences_init(OutboxDatabase *db);
+
+/* Read these times, because somebody has changed schedules, a worker has left, or it is asked for. */
+extern void outbox_occurrences_request(void);
+extern TimestampTz outbox_occurrences_look_next(void);
+
+/* The same, in a transaction with a snapshot.  False if somebody's lock is in the way. */
+extern bool outbox_occurrences_look(TimestampTz now);
+
+/*
+ * Have the workers that are needed (crew.h), unless nothing may run in this
+ * database; and when to come back if nothing happens before.
+ */
+extern void outbox_occurrences_attend(TimestampTz now, bool allowed);
+extern TimestampTz outbox_occurrences_next(void);
+
+/* Why no schedule can be run at the moment, in words; NULL: nothing is in the way. */
+extern const char *outbox_occurrences_problem(void);
+
+#endif							/* OUTBOX_OCCURRENCES_H */
