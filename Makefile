@@ -102,6 +102,11 @@ $(UNIT_MODULE): test/unit/server/outbox_unit.c src/common/fault.o src/shared/pul
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -Wl,-Bsymbolic -o $@ $^ $(LDFLAGS) $(SHLIB_LINK)
 unit-module: $(UNIT_MODULE)
 
+# The library with another version of one file of it, for the test of upgrades.
+other-library: $(filter-out src/common/sql_version.o,$(OBJS))
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -o $(OTHER_LIBRARY) $(OTHER_SOURCE) $^ $(LDFLAGS) $(SHLIB_LINK)
+.PHONY: other-library
+
 unit-check: $(UNIT_TESTS)
 	prove -e '' $(addprefix ./,$(UNIT_TESTS))
 .PHONY: unit-check unit-module

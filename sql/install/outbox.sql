@@ -3037,6 +3037,10 @@ BEGIN
 		warn := warn || format('deliveries that died within the last hour: %s', newly_dead);
 	END IF;
 	warn := warn || waiting[1:10];
+	SELECT e.extversion INTO problem FROM pg_extension e WHERE e.extname = 'outbox' AND e.extversion <> outbox_internal.library();
+	IF problem IS NOT NULL THEN
+		warn := warn || format('SQL objects are of version %s and the library is version %s: run ALTER EXTENSION outbox UPDATE, or restart the server', problem, outbox_internal.library());
+	END IF;
 	warn := warn || failures;
 	IF failing_handlers > 10 THEN
 		warn := warn || format('handlers that fail: %s', failing_handlers);
@@ -4186,6 +4190,74 @@ BEGIN
 		EXECUTE pg_catalog.format('COMMENT ON COLUMN outbox.schedules.%I IS %L', c.name, c.help);
 	END LOOP;
 END $do$;
+
+-----------------------------------------------------------------------------
+-- Growing: what update scripts work with (CONTRIBUTING.md, "Growing")
+-----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_internal.library() RETURNS text
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_library';
+COMMENT ON FUNCTION outbox_internal.library IS 'Internal: the version of these SQL objects that the library which is loaded was written for';
+
+CREATE FUNCTION outbox_internal.require_library(version text) RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_require_library';
+COMMENT ON FUNCTION outbox_internal.require_library IS 'Internal: raise object_not_in_prerequisite_state unless the library that is loaded knows this version of the SQL objects; first of all in an update script that has something new of it';
+
+-- Asked by a library that does not know this version, because it is older and
+-- is still loaded: the server has not been restarted since the update.
+CREATE FUNCTION outbox_internal.library_can(library text) RETURNS text[]
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+	SELECT '{}'::text[]
+$$;
+COMMENT ON FUNCTION outbox_internal.library_can IS 'Internal: what a library that was written for an older version may do with these objects: of stage, consume, configure and dispatch';
+
+-- Replacing a function cannot add an argument, and dropping it takes along grants
+-- and fails where somebody's view, policy or function depends on the old one.  So
+-- the old function becomes the new one where it is: the planner adds the new
+-- arguments' defaults to calls that were stored without them, as it does for
+-- any other that is left out.  A statement that has begun goes on with the
+-- arguments it began with, which C and SQL notice and PL/pgSQL would not.
+CREATE FUNCTION outbox_internal.grow(grown regprocedure, model regprocedure) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	was pg_proc;
+	becomes pg_proc;
+	added int;
+	had_columns text[];
+	has_columns text[];
+BEGIN
+	SELECT p.* INTO STRICT was FROM pg_proc p WHERE p.oid = grown;
+	SELECT p.* INTO STRICT becomes FROM pg_proc p WHERE p.oid = model;
+	added := becomes.pronargs - was.pronargs;
+	SELECT array_agg(concat(a.name, ' ', a.type::regtype) ORDER BY a.n) INTO had_columns
+	FROM unnest(was.proargnames, was.proallargtypes, was.proargmodes) WITH ORDINALITY a (name, type, mode, n) WHERE a.mode IN ('o', 'b', 't');
+	SELECT array_agg(concat(a.name, ' ', a.type::regtype) ORDER BY a.n) INTO has_columns
+	FROM unnest(becomes.proargnames, becomes.proallargtypes, becomes.proargmodes) WITH ORDINALITY a (name, type, mode, n) WHERE a.mode IN ('o', 'b', 't');
+	IF (was.prokind, was.proretset, was.prorettype) IS DISTINCT FROM (becomes.prokind, becomes.proretset, becomes.prorettype)
+		OR (was.proargtypes::oid[])[0:was.pronargs - 1] IS DISTINCT FROM (becomes.proargtypes::oid[])[0:was.pronargs - 1]
+		OR was.proargnames[1:was.pronargs] IS DISTINCT FROM becomes.proargnames[1:was.pronargs]
+		OR becomes.pronargdefaults < was.pronargdefaults + added
+		OR had_columns IS DISTINCT FROM has_columns[1:cardinality(had_columns)] THEN
+		RAISE EXCEPTION 'function % cannot grow into %', grown, model
+			USING ERRCODE = 'invalid_function_definition',
+				HINT = 'New arguments come after the others and have defaults, new columns come after the others, and nothing else changes.';
+	ELSIF added > 0 AND (SELECT l.lanname FROM pg_language l WHERE l.oid = becomes.prolang) NOT IN ('c', 'sql') THEN
+		RAISE EXCEPTION 'function % cannot get arguments in its language', grown
+			USING ERRCODE = 'invalid_function_definition', HINT = 'Write it in C or SQL; it can call one in PL/pgSQL that is new.';
+	END IF;
+
+	DELETE FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = grown AND d.deptype = 'n';
+	UPDATE pg_depend d SET objid = grown WHERE d.classid = 'pg_proc'::regclass AND d.objid = model AND d.deptype = 'n';
+	EXECUTE format('DROP ROUTINE %s', model);
+	UPDATE pg_proc p SET prolang = becomes.prolang, procost = becomes.procost, prorows = becomes.prorows, provariadic = becomes.provariadic,
+		prosupport = becomes.prosupport, prosecdef = becomes.prosecdef, proleakproof = becomes.proleakproof, proisstrict = becomes.proisstrict,
+		provolatile = becomes.provolatile, proparallel = becomes.proparallel, pronargs = becomes.pronargs, pronargdefaults = becomes.pronargdefaults,
+		proargtypes = becomes.proargtypes, proallargtypes = becomes.proallargtypes, proargmodes = becomes.proargmodes,
+		proargnames = becomes.proargnames, proargdefaults = becomes.proargdefaults, protrftypes = becomes.protrftypes,
+		prosrc = becomes.prosrc, probin = becomes.probin, prosqlbody = becomes.prosqlbody, proconfig = becomes.proconfig
+	WHERE p.oid = grown;
+END $$;
+COMMENT ON FUNCTION outbox_internal.grow IS 'Internal: make of a function what another one is, which has more arguments or columns, and drop that one. Its name, grants and comment and whatever depends on it stay. Raises invalid_function_definition unless it goes on taking every call that it took';
 
 -----------------------------------------------------------------------------
 -- Grants: PUBLIC gets nothing

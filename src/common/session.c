@@ -4,26 +4,21 @@
  *		Acting as the extension's owner, and statements that are planned once.
  *
  * What is remembered here is per process and is looked up again whenever
- * pg_extension or pg_namespace changes, so DROP EXTENSION and CREATE
- * EXTENSION in one session leave nothing stale behind.
+ * pg_namespace changes, so DROP EXTENSION and CREATE EXTENSION in one session
+ * leave nothing stale behind.
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/indexing.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
-#include "commands/extension.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -35,7 +30,6 @@
 static bool callback_registered = false;
 static Oid	cached_namespace = InvalidOid;
 static Oid	cached_owner = InvalidOid;
-static bool version_checked = false;
 
 /* Schemas changed: whatever we knew of ours may be gone. */
 static void
@@ -43,17 +37,6 @@ namespace_changed(Datum arg, int cacheid, uint32 hashvalue)
 {
 	cached_namespace = InvalidOid;
 	cached_owner = InvalidOid;
-	version_checked = false;
-}
-
-/*
- * pg_extension has no syscache to hang a callback on.  An update of the
- * extension redefines functions, which pg_proc's syscache does tell.
- */
-static void
-function_changed(Datum arg, int cacheid, uint32 hashvalue)
-{
-	version_checked = false;
 }
 
 static void
@@ -62,12 +45,11 @@ register_callbacks(void)
 	if (callback_registered)
 		return;
 	CacheRegisterSyscacheCallback(NAMESPACEOID, namespace_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(PROCOID, function_changed, (Datum) 0);
 	callback_registered = true;
 }
 
-static void
-raise_not_installed(void)
+void
+outbox_raise_not_installed(void)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -98,7 +80,7 @@ static void
 load_namespace(void)
 {
 	if (!find_namespace())
-		raise_not_installed();
+		outbox_raise_not_installed();
 }
 
 void
@@ -233,55 +215,6 @@ outbox_relation_oid(const char *name, bool missing_ok)
 	}
 	relid = get_relname_relid(name, cached_namespace);
 	if (!OidIsValid(relid) && !missing_ok)
-		raise_not_installed();
+		outbox_raise_not_installed();
 	return relid;
-}
-
-char *
-outbox_installed_version(void)
-{
-	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	char	   *version = NULL;
-
-	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
-				CStringGetDatum("outbox"));
-	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-	{
-		bool		isnull;
-		Datum		datum = heap_getattr(tuple, Anum_pg_extension_extversion,
-										 RelationGetDescr(rel), &isnull);
-
-		if (!isnull)
-			version = TextDatumGetCString(datum);
-	}
-	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
-	return version;
-}
-
-void
-outbox_check_sql_version(void)
-{
-	char	   *version;
-
-	register_callbacks();
-	if (version_checked)
-		return;
-
-	version = outbox_installed_version();
-	if (version == NULL)
-		raise_not_installed();
-	if (strcmp(version, OUTBOX_SQL_VERSION) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("extension \"outbox\" has SQL objects of version %s but its library is version %s",
-						version, OUTBOX_SQL_VERSION),
-				 errhint("Run ALTER EXTENSION outbox UPDATE, or restart the server if the library was replaced while it ran.")));
-	pfree(version);
-	version_checked = true;
 }

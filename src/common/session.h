@@ -11,6 +11,7 @@
 #ifndef OUTBOX_SESSION_H
 #define OUTBOX_SESSION_H
 
+#include "compat.h"
 #include "outbox.h"
 
 #include "executor/spi.h"
@@ -82,14 +83,7 @@ extern bool outbox_called_in_transaction_block(FunctionCallInfo fcinfo);
 /* OID of a relation in schema outbox, looked up by name.  Raises if it is missing and !missing_ok. */
 extern Oid	outbox_relation_oid(const char *name, bool missing_ok);
 
-/* The installed version of the extension, palloc'd; NULL if it is not installed. */
-extern char *outbox_installed_version(void);
-
-/*
- * Raise object_not_in_prerequisite_state if the installed SQL objects are
- * not those this library was built for.  Cheap after the first call of a
- * backend; rechecked when the extension changes.
- */
-extern void outbox_check_sql_version(void);
+/* There is no schema outbox here, or not ours: undefined_object, with a hint. */
+pg_noreturn extern void outbox_raise_not_installed(void);
 
 #endif							/* OUTBOX_SESSION_H */

@@ -20,6 +20,7 @@
 
 #include "common/query_row.h"
 #include "common/session.h"
+#include "common/sql_version.h"
 #include "consume/pull_handler.h"
 #include "guc.h"
 #include "policy/retry_policy.h"
@@ -245,7 +246,7 @@ outbox_pull_handler(const char *name, OutboxPullUse use, OutboxPullHandler *hand
 {
 	CachedHandler *entry;
 
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_CONSUME);
 	entry = lookup(name);
 	if (entry == NULL)
 		ereport(ERROR,

@@ -328,7 +328,7 @@ check_installation(void)
 		outbox_slot_leave(OUTBOX_DISPATCHER_STOPPED, NULL);
 		proc_exit(0);
 	}
-	if (!installation.version_matches)
+	if (!installation.served)
 	{
 		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH, installation.problem);
 		proc_exit(0);

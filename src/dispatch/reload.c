@@ -289,7 +289,7 @@ outbox_reload(TimestampTz now)
 	if (!known)
 		extension = installation.extension;
 	/* One that was dropped and created again has other handlers, of the same ids. */
-	gone = !installation.installed || !installation.version_matches || installation.extension != extension;
+	gone = !installation.installed || !installation.served || installation.extension != extension;
 	strlcpy(mismatch, installation.problem, sizeof(mismatch));
 	if (gone)
 		return true;

@@ -41,6 +41,7 @@
 #include "utils/syscache.h"
 
 #include "common/session.h"
+#include "common/sql_version.h"
 #include "handler/secret.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_as_owner);
@@ -187,7 +188,7 @@ outbox_sql_as_owner(PG_FUNCTION_ARGS)
 	bool		isnull;
 
 	PreventCommandIfReadOnly(psprintf("outbox.%s()", function));
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_CONFIGURE);
 	nestlevel = NewGUCNestLevel();
 	apply_own_settings();
 

@@ -21,6 +21,7 @@
 
 #include "common/query_row.h"
 #include "common/session.h"
+#include "common/sql_version.h"
 #include "common/user_function.h"
 #include "compat.h"
 #include "schedule/run.h"
@@ -138,7 +139,7 @@ check_may_run(FunctionCallInfo fcinfo)
 				 errdetail("Each occurrence is a transaction of its own."),
 				 errhint("CALL it by itself.")));
 	PreventCommandIfReadOnly("outbox.run_schedules()");
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_STAGE);
 	outbox_become_owner(&caller);
 	outbox_execute(&check_plan, NULL, NULL, false, 1, SPI_OK_SELECT);
 	outbox_become_caller(&caller);
@@ -193,7 +194,7 @@ outbox_sql_run_now(PG_FUNCTION_ARGS)
 	char	   *failure = NULL;
 
 	PreventCommandIfReadOnly("outbox.run_now()");
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_STAGE);
 	SPI_connect();
 	outbox_become_owner(&caller);
 	outbox_execute(&now_plan, values, nulls, false, 1, SPI_OK_SELECT);

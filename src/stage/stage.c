@@ -31,6 +31,7 @@
 #include "utils/uuid.h"
 
 #include "common/session.h"
+#include "common/sql_version.h"
 #include "compat.h"
 #include "guc.h"
 #include "shared/doorbell.h"
@@ -116,7 +117,7 @@ static void
 read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments)
 {
 	/* Other versions have other arguments. */
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_STAGE);
 	memset(arguments, 0, sizeof(OutboxStageArguments));
 	arguments->topic = text_arg(fcinfo, ARG_TOPIC);
 	arguments->tenant = text_arg(fcinfo, ARG_TENANT);

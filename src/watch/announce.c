@@ -29,6 +29,7 @@
 #include "utils/syscache.h"
 
 #include "common/session.h"
+#include "common/sql_version.h"
 #include "compat.h"
 #include "stage/stage.h"
 #include "watch/change.h"
@@ -130,7 +131,7 @@ outbox_sql_announce(PG_FUNCTION_ARGS)
 	context.previous = error_context_stack;
 	error_context_stack = &context;
 
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_STAGE);
 	watch = outbox_watch_of(data->tg_trigger, data->tg_relation);
 	if (TRIGGER_FIRED_BY_TRUNCATE(data->tg_event))
 		announce_truncate(watch, fcinfo->flinfo->fn_oid);

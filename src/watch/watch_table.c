@@ -34,6 +34,7 @@
 #include "utils/relcache.h"
 
 #include "common/session.h"
+#include "common/sql_version.h"
 #include "compat.h"
 #include "watch/condition.h"
 #include "watch/watch.h"
@@ -374,7 +375,7 @@ outbox_sql_watch(PG_FUNCTION_ARGS)
 	bool		was_watched;
 
 	PreventCommandIfReadOnly("outbox.watch()");
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_CONFIGURE);
 	rel = open_own_table(fcinfo);
 	find_triggers(&table, rel);
 	collect_options(fcinfo, rel, &options);
@@ -399,7 +400,7 @@ outbox_sql_unwatch(PG_FUNCTION_ARGS)
 	Table		table = {0};
 
 	PreventCommandIfReadOnly("outbox.unwatch()");
-	outbox_check_sql_version();
+	outbox_require_sql(OUTBOX_MAY_CONFIGURE);
 	rel = open_own_table(fcinfo);
 	find_triggers(&table, rel);
 	relation_close(rel, NoLock);

@@ -60,7 +60,7 @@ is_installed(void)
 	outbox_act_as_owner();
 	outbox_installation_read(&installation);
 	outbox_work_commit();
-	return installation.installed && installation.version_matches && installation.why_copy[0] == '\0';
+	return installation.installed && installation.served && installation.why_copy[0] == '\0';
 }
 
 bool

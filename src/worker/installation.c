@@ -24,6 +24,7 @@
 #include "utils/builtins.h"
 
 #include "common/session.h"
+#include "common/sql_version.h"
 #include "compat.h"
 #include "guc.h"
 #include "worker/installation.h"
@@ -64,23 +65,14 @@ outbox_installation_note(void)
 void
 outbox_installation_read(OutboxInstallation *installation)
 {
-	char	   *version = outbox_installed_version();
-
 	memset(installation, 0, sizeof(*installation));
-	installation->installed = (version != NULL);
-	if (version == NULL)
+	installation->extension = get_extension_oid("outbox", true);
+	installation->installed = OidIsValid(installation->extension);
+	if (!installation->installed)
 		return;
-
-	installation->extension = get_extension_oid("outbox", false);
-	installation->version_matches = strcmp(version, OUTBOX_SQL_VERSION) == 0;
-	if (!installation->version_matches)
-	{
-		snprintf(installation->problem, sizeof(installation->problem),
-				 "SQL objects are of version %s but the library is version %s; run ALTER EXTENSION outbox UPDATE, "
-				 "or restart the server if the library was replaced while it ran", version, OUTBOX_SQL_VERSION);
-		return;
-	}
-	read_place(installation);
+	installation->served = outbox_sql_allows(OUTBOX_MAY_DISPATCH, installation->problem, sizeof(installation->problem));
+	if (installation->served)
+		read_place(installation);
 }
 
 PG_FUNCTION_INFO_V1(outbox_sql_place);

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * installation.h
- *		Whether this database may send: is the extension here, of the right
- *		version, and is this the database it was installed in?
+ *		Whether this database may send: is the extension here, of a version that
+ *		this library serves, and is this the database it was installed in?
  *
  * A dump, a template copy or a logical subscriber carries the identity of
  * the database it was copied from.  A restored backup carries its own, and is
@@ -24,10 +24,10 @@ typedef struct OutboxInstallation
 {
 	bool		installed;
 	Oid			extension;		/* another one after DROP and CREATE */
-	bool		version_matches;
+	bool		served;			/* by this library */
 	char		why_copy[256];	/* it is a copy, and which kind of one; empty if it is none */
 	bool		is_news;		/* outbox.installation is yet to be told of the restore or the site */
-	char		problem[256];	/* when the version does not match */
+	char		problem[256];	/* when it is not served */
 } OutboxInstallation;
 
 /* In a transaction that acts as the owner, whose function says whether this is a copy. */

@@ -4,12 +4,9 @@
 use strict;
 use warnings;
 
-use File::Basename qw(dirname);
-use File::Copy qw(copy);
-use File::Find qw(find);
-use File::Path qw(make_path);
 use HttpReceiver;
 use OutboxCluster;
+use OwnInstallation;
 use PostgreSQL::Test::Utils;
 use PsqlSession;
 use Test::More;
@@ -127,12 +124,15 @@ pass('once it is gone there can be an outbox');
 #
 my ($version) = $node->sql("SELECT extversion FROM pg_extension WHERE extname = 'outbox'");
 my $mark = -s $node->logfile;
-foreach my $other ('0.9', '7.7')
+my %helps = (
+	'0.9' => 'Run ALTER EXTENSION outbox UPDATE.',
+	'7.7' => 'Restart the server if the library was replaced while it ran; otherwise install the library of that version first.');
+foreach my $other (sort keys %helps)
 {
 	$node->sql("UPDATE pg_extension SET extversion = '$other' WHERE extname = 'outbox'; SELECT outbox_internal.ring_handlers()", 'squatter');
 	$node->wait_for(
 		"SELECT state || ': ' || last_error FROM outbox.dispatchers WHERE database = 'squatter'",
-		"version mismatch: SQL objects are of version $other but the library is version $version; run ALTER EXTENSION outbox UPDATE, or restart the server if the library was replaced while it ran",
+		"version mismatch: SQL objects are of version $other but the library is version $version: $helps{$other}",
 		"SQL objects of version $other: the dispatcher leaves and says why");
 	foreach my $call (
 		q{outbox.stage('a.b')}, q{outbox.try_stage('a.b')}, q{outbox.stage_many('a.b', '{"1"}'::jsonb[])},
@@ -140,7 +140,7 @@ foreach my $other ('0.9', '7.7')
 		q{outbox.complete('x', gen_random_uuid(), 1)})
 	{
 		like($node->sql_error("SELECT $call", 'squatter'),
-			qr/55000.*extension "outbox" has SQL objects of version \Q$other\E but its library is version \Q$version\E.*HINT:.*ALTER EXTENSION outbox UPDATE/s,
+			qr/55000.*extension "outbox" has SQL objects of version \Q$other\E but its library is version \Q$version\E.*DETAIL:.*knows nothing of these objects.*HINT:  \Q$helps{$other}\E/s,
 			"$call refuses");
 	}
 	# Whatever else is called with whatever: nothing crashes.
@@ -308,44 +308,13 @@ goes_on_beside('a third database delivers while the locks are taken');
 # An update, in an installation of its own: a copy of the server's files, of
 # which the libraries and the scripts can be replaced.
 #
-my $root = PostgreSQL::Test::Utils::tempdir;
-my %dirs = map { my $dir = qx("$ENV{PG_CONFIG}" --$_); chomp $dir; ($_ => $dir) } qw(bindir sharedir pkglibdir);
-foreach my $dir (values %dirs)
-{
-	find(
-		{
-			no_chdir => 1,
-			wanted => sub {
-				my $copy = "$root$_";
-				return $File::Find::prune = 1 if m{/pgxs$};
-				return make_path($copy) if -d $_;
-				make_path(dirname($copy));
-				# Programs and what is to be replaced are copied, the rest is not.
-				return symlink $_, $copy unless m{/bin/(postgres|pg_ctl)$|outbox};
-				copy($_, $copy) or die "$copy: $!";
-				chmod +(stat $_)[2] & 0777, $copy;
-			}
-		},
-		$dir);
-}
-my $library = "$root$dirs{pkglibdir}/outbox.so";
-my $http_library = "$root$dirs{pkglibdir}/outbox_http.so";
-my $extension = "$root$dirs{sharedir}/extension";
+my $place = OwnInstallation->create;
+my $root = $place->root;
+my $library = $place->library;
+my $http_library = $place->http_library;
+my $extension = $place->extension_folder;
 
-# Replace a file the way an installation does: by another one.
-sub replace_file
-{
-	my ($file, $change) = @_;
-	my $text = slurp_file($file);
-	$change->() foreach $text;
-	open my $out, '>:raw', "$file.new" or die "$file.new: $!";
-	print $out $text;
-	close $out;
-	rename "$file.new", $file or die "$file: $!";
-	return;
-}
-
-local $ENV{PATH} = "$root$dirs{bindir}:$ENV{PATH}";
+local $ENV{PATH} = $place->path;
 # It ends as this one does: the linker may have stored "0", a setting's value,
 # as the end of "1.0".
 (my $next = $version) =~ s/^\d/9/;
@@ -381,11 +350,11 @@ goes_on('producers stage and messages are delivered');
 
 # The HTTP library of another build, loaded by a dispatcher that starts anew.
 my $original = slurp_file($http_library);
-replace_file($http_library, sub { s/outbox_http_transport_\K\d/x/g });
+OwnInstallation::replace_file($http_library, sub { s/outbox_http_transport_\K\d/x/g });
 $updated->sql('SELECT pg_terminate_backend(pid) FROM outbox.dispatchers');
 $updated->wait_for('SELECT last_error FROM outbox.dispatchers', 'library outbox_http is of another build than library outbox',
 	'an HTTP library of another build is refused');
-replace_file($http_library, sub { $_ = $original });
+OwnInstallation::replace_file($http_library, sub { $_ = $original });
 goes_on('with the right one it goes on');
 
 # The next version is installed: nothing changes until the server starts anew,
@@ -393,8 +362,8 @@ goes_on('with the right one it goes on');
 sub set_version
 {
 	my ($from, $to) = @_;
-	replace_file($library, sub { s/(\0(?:outbox\/)?)\Q$from\E\0/$1$to\0/g });
-	replace_file("$extension/outbox.control", sub { s/default_version = '\Q$from\E'/default_version = '$to'/ });
+	OwnInstallation::replace_file($library, sub { s/(\0(?:outbox\/)?)\Q$from\E\0/$1$to\0/g });
+	OwnInstallation::replace_file("$extension/outbox.control", sub { s/default_version = '\Q$from\E'/default_version = '$to'/ });
 	return;
 }
 append_to_file("$extension/outbox--$version--$next.sql", <<'END');
