@@ -471,7 +471,11 @@ COMMENT ON FUNCTION outbox_internal.ring IS 'Internal: tell the dispatcher about
 
 CREATE FUNCTION outbox_internal.ring_handlers() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_handlers';
-COMMENT ON FUNCTION outbox_internal.ring_handlers IS 'Internal: tell the dispatcher at commit that handlers or their status changed';
+COMMENT ON FUNCTION outbox_internal.ring_handlers IS 'Internal: tell every session and the dispatcher at commit that handlers changed';
+
+CREATE FUNCTION outbox_internal.ring_status() RETURNS void
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_status';
+COMMENT ON FUNCTION outbox_internal.ring_status IS 'Internal: tell consumers and the dispatcher at commit that a pause, a secret, a grant or the installation changed, and where messages go has not';
 
 CREATE FUNCTION outbox_internal.ring_rescan() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_rescan';
@@ -493,37 +497,59 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.skip_row IS 'Internal trigger: leave a row out that is there already';
 
-CREATE TRIGGER keep_unrouted BEFORE INSERT ON outbox.handler
-FOR EACH ROW WHEN (NEW.id OPERATOR(pg_catalog.=) 0) EXECUTE FUNCTION outbox_internal.skip_row();
-ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER keep_unrouted;
-
--- Any change of outbox.handler, however it was made, invalidates the routes
--- that backends have cached and has the dispatcher read its handlers again.
+-- What a handler is may also be changed by hand: then these tell the routes
+-- that backends have cached, and the dispatcher.
 CREATE FUNCTION outbox_internal.handler_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_handler_changed';
 COMMENT ON FUNCTION outbox_internal.handler_changed IS 'Internal trigger: invalidate cached routes and tell the dispatcher';
-
-CREATE TRIGGER handler_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler
-FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.handler_changed();
-ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER handler_changed;
 
 CREATE FUNCTION outbox_internal.status_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_status_changed';
 COMMENT ON FUNCTION outbox_internal.status_changed IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
 
--- Not for updates of the breaker: those are the dispatcher's own.
-CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OF paused_at, renewals OR DELETE OR TRUNCATE ON outbox.handler_status
-FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
-ALTER TABLE outbox.handler_status ENABLE ALWAYS TRIGGER status_changed;
-CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.handler_secret
-FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
-ALTER TABLE outbox.handler_secret ENABLE ALWAYS TRIGGER status_changed;
-CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.consumer
-FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
-ALTER TABLE outbox.consumer ENABLE ALWAYS TRIGGER status_changed;
-CREATE TRIGGER status_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox.installation
-FOR EACH STATEMENT EXECUTE FUNCTION outbox_internal.status_changed();
-ALTER TABLE outbox.installation ENABLE ALWAYS TRIGGER status_changed;
+-- The triggers there are, all ENABLE ALWAYS; outbox.health() and
+-- outbox.verify() compare.  The functions of this extension need none but the
+-- first: they say themselves what they change, because a restore can leave
+-- triggers switched off (pg_restore --data-only --disable-triggers).
+CREATE FUNCTION outbox_internal.triggers(OUT on_table text, OUT name text, OUT definition text) RETURNS SETOF record
+LANGUAGE plpgsql IMMUTABLE ROWS 6 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY
+	SELECT t.on_table, t.name, format('CREATE TRIGGER %s %s ON outbox.%s FOR EACH %s', t.name, t.events, t.on_table, t.execution)
+	FROM (VALUES
+		('handler', 'keep_unrouted', 'BEFORE INSERT', 'ROW WHEN (NEW.id OPERATOR(pg_catalog.=) 0) EXECUTE FUNCTION outbox_internal.skip_row()'),
+		('handler', 'handler_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.handler_changed()'),
+		-- Not for updates of the breaker: those are the dispatcher's own.
+		('handler_status', 'status_changed', 'AFTER INSERT OR UPDATE OF paused_at, renewals OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'),
+		('handler_secret', 'status_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'),
+		('consumer', 'status_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'),
+		('installation', 'status_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'))
+		AS t (on_table, name, events, execution);
+END $$;
+COMMENT ON FUNCTION outbox_internal.triggers IS 'Internal: the triggers on the tables of this extension, each with the statement that makes it';
+
+DO $$
+DECLARE
+	t record;
+BEGIN
+	FOR t IN SELECT * FROM outbox_internal.triggers() LOOP
+		EXECUTE t.definition;
+		EXECUTE pg_catalog.format('ALTER TABLE outbox.%I ENABLE ALWAYS TRIGGER %I', t.on_table, t.name);
+	END LOOP;
+END $$;
+
+CREATE FUNCTION outbox_internal.trigger_faults(OUT on_table text, OUT name text, OUT fault text, OUT remedy text) RETURNS SETOF record
+LANGUAGE plpgsql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY
+	SELECT t.on_table, t.name,
+		CASE WHEN g.tgname IS NULL THEN 'missing' WHEN g.tgenabled = 'D' THEN 'disabled' ELSE 'switched off for outbox itself' END,
+		concat(CASE WHEN g.tgname IS NULL THEN t.definition || '; ' END, format('ALTER TABLE outbox.%I ENABLE ALWAYS TRIGGER %I', t.on_table, t.name))
+	FROM outbox_internal.triggers() t
+	LEFT JOIN pg_trigger g ON g.tgrelid = to_regclass('outbox.' || quote_ident(t.on_table)) AND g.tgname = t.name AND NOT g.tgisinternal
+	WHERE g.tgenabled IS DISTINCT FROM 'A';
+END $$;
+COMMENT ON FUNCTION outbox_internal.trigger_faults IS 'Internal: which triggers of this extension are not as they were installed, and the statements that put them right';
 
 -----------------------------------------------------------------------------
 -- Policies and secrets of handlers
@@ -1066,6 +1092,7 @@ BEGIN
 	PERFORM outbox_internal.store_secrets(h.id, given, '{}');
 	PERFORM outbox_internal.warn_of_clear_text(h);
 	INSERT INTO outbox.handler_status (handler_id) VALUES (h.id);
+	PERFORM outbox_internal.ring_handlers();
 	RETURN h.id;
 END $$;
 COMMENT ON FUNCTION outbox_internal.create_handler IS 'Internal: body of outbox.create_handler()';
@@ -1145,6 +1172,7 @@ BEGIN
 	IF (names || reset) && '{url,unix_socket,tls_ca_file,tls_certificate_file,tls_key_file,http_version,authorization,secret,headers,format,timeout,connect_timeout}' THEN
 		PERFORM outbox_internal.renew_handler(h.id);
 	END IF;
+	PERFORM outbox_internal.ring_handlers();
 	-- Claims have passed what waits behind dead letters.  (The dispatcher sees for itself.)
 	IF blocked AND h.on_dead <> 'block' AND h.url IS NULL THEN
 		PERFORM outbox_internal.ring_rescan();
@@ -1218,6 +1246,7 @@ BEGIN
 		SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
 		PERFORM outbox_internal.revoke_unused(consumers);
 	END IF;
+	PERFORM outbox_internal.ring_handlers();
 	PERFORM outbox_internal.cancel_dropped(h.id);
 END $$;
 COMMENT ON FUNCTION outbox_internal.drop_handler IS 'Internal: body of outbox.drop_handler()';
@@ -1232,6 +1261,7 @@ BEGIN
 	VALUES (h.id, clock_timestamp(), caller, given ->> 'reason')
 	ON CONFLICT (handler_id) DO UPDATE SET
 		paused_at = coalesce(s.paused_at, excluded.paused_at), paused_by = excluded.paused_by, paused_reason = excluded.paused_reason;
+	PERFORM outbox_internal.ring_status();
 END $$;
 COMMENT ON FUNCTION outbox_internal.pause_handler IS 'Internal: body of outbox.pause_handler()';
 
@@ -1243,6 +1273,7 @@ BEGIN
 		renewals = s.renewals + 1, breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL, down_since = NULL,
 		throttled_to = NULL, held_until = NULL, recent_attempts = 0, recent_failures = 0
 	WHERE s.handler_id = renewed;
+	PERFORM outbox_internal.ring_status();
 END $$;
 COMMENT ON FUNCTION outbox_internal.renew_handler IS 'Internal: close a handler''s breaker, end a wait that its receiver asked for, and forget how it did';
 
@@ -1254,6 +1285,7 @@ BEGIN
 	UPDATE outbox.handler_status s SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
 	WHERE s.handler_id = h.id;
 	PERFORM outbox_internal.renew_handler(h.id);
+	PERFORM outbox_internal.ring_status();
 END $$;
 COMMENT ON FUNCTION outbox_internal.resume_handler IS 'Internal: body of outbox.resume_handler()';
 
@@ -1544,6 +1576,7 @@ BEGIN
 	ON CONFLICT ON CONSTRAINT consumer_pkey
 	DO UPDATE SET role_oid = excluded.role_oid, home = excluded.home, granted_at = excluded.granted_at, granted_by = excluded.granted_by
 	WHERE c.role_oid <> excluded.role_oid OR c.home IS DISTINCT FROM excluded.home;
+	PERFORM outbox_internal.ring_status();
 END $$;
 COMMENT ON FUNCTION outbox.grant_consumer IS
 'Allow a role, and the members of it, to consume one pull handler: to claim its messages, wait for them and settle them, and nothing else. Granting twice is once.
@@ -1571,6 +1604,7 @@ BEGIN
 	SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
 	PERFORM outbox_internal.refresh_consumers();
 	PERFORM outbox_internal.revoke_unused(consumers);
+	PERFORM outbox_internal.ring_status();
 	RETURN consumers IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION outbox.revoke_consumer IS
@@ -2702,7 +2736,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 	UPDATE outbox.installation i SET site = p.site
 	FROM outbox_internal.place() p WHERE i.site = '' AND p.site <> '' AND NOT outbox_internal.is_copy();
 	UPDATE outbox.installation i SET restored_as = p.restored_as, restored = true
-	FROM outbox_internal.place() p WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as
+	FROM outbox_internal.place() p WHERE p.restored_as IS NOT NULL AND p.restored_as IS DISTINCT FROM i.restored_as;
+	SELECT outbox_internal.ring_status()
 $$;
 COMMENT ON FUNCTION outbox_internal.note_place IS 'Internal: have outbox.installation know of the restore that this data directory comes from, and of its site';
 
@@ -2850,10 +2885,8 @@ BEGIN
 	FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT i.indisvalid
 	UNION ALL
-	SELECT 'trigger that is switched off', 'error', 1, NULL, NULL,
-		format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I.', t.tgrelid::regclass, t.tgname)
-	FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
-	WHERE c.relnamespace = 'outbox'::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'A' AND p.pronamespace = 'outbox_internal'::regnamespace
+	SELECT 'trigger that is not as installed', 'error', 1, NULL, NULL, format('Trigger %I on outbox.%I is %s. %s.', f.name, f.on_table, f.fault, f.remedy)
+	FROM outbox_internal.trigger_faults() f
 	UNION ALL
 	SELECT 'trigger of somebody else', CASE WHEN t.tgenabled = 'A' THEN 'error' ELSE 'warning' END, 1, NULL, NULL,
 		format('%s of role %I runs for %s. DROP TRIGGER %I ON %s, unless it is wanted.', t.tgfoid::regprocedure, pg_get_userbyid(p.proowner),
@@ -3024,6 +3057,9 @@ BEGIN
 	ELSIF shortage IS NOT NULL THEN
 		warn := warn || format('requests cannot be sent since %s: %s', date_trunc('second', shortage_since), shortage);
 	END IF;
+	critical := critical || ARRAY(
+		SELECT format('trigger %I on outbox.%I is %s, so changes made by hand are not noticed: %s', f.name, f.on_table, f.fault, f.remedy)
+		FROM outbox_internal.trigger_faults() f);
 	IF oldest_due_age > critical_after THEN
 		critical := critical || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
 	ELSIF oldest_due_age > warn_after THEN
@@ -3064,7 +3100,7 @@ END $$;
 COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
+Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, a trigger of the extension is missing or switched off, as a restore can leave it, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 failing_handlers: a push handler fails if none of its attempts has succeeded for longer than warn_after and something of it is outstanding, if at least half of its attempts within five minutes failed and these were at least ten, or if its circuit breaker is not closed; the columns failing_since, recent_attempts and recent_failures of outbox.handlers show what that goes by. Up to ten are named.
 Reasons also name up to three topics of outbox.unrouted that were met within the last hour; messages that were staged all the same change no status.

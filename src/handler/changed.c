@@ -1,8 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * changed.c
- *		Triggers on the configuration tables: whoever changes a handler, and
- *		however, every backend's routes and the dispatcher learn of it.
+ *		Triggers on the configuration tables: whoever changes a handler by hand,
+ *		every backend's routes and the dispatcher learn of it.
+ *
+ * For edits by hand only.  The extension's own functions say what they change
+ * themselves (outbox_internal.ring_handlers(), outbox_internal.ring_status()), because a
+ * trigger can be switched off: pg_restore --disable-triggers leaves those that
+ * were ENABLE ALWAYS as ordinary ones, which do not fire for a replica.
  *
  * Runs in the backend that makes the change.
  *

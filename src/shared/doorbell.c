@@ -21,10 +21,12 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/session.h"
 #include "compat.h"
 #include "shared/doorbell.h"
 #include "shared/prepared.h"
@@ -445,6 +447,7 @@ outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
 
 PG_FUNCTION_INFO_V1(outbox_sql_ring);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_handlers);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_status);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_rescan);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_launcher);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_schedules);
@@ -477,7 +480,17 @@ outbox_sql_ring(PG_FUNCTION_ARGS)
 Datum
 outbox_sql_ring_handlers(PG_FUNCTION_ARGS)
 {
+	/* The relcache message is what invalidates the routes of every backend, preloaded or not. */
+	CacheInvalidateRelcacheByRelid(outbox_relation_oid("handler", false));
 	outbox_doorbell_note_handlers();
+	PG_RETURN_VOID();
+}
+
+/* outbox_internal.ring_status() */
+Datum
+outbox_sql_ring_status(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_status();
 	PG_RETURN_VOID();
 }
 

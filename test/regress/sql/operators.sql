@@ -238,7 +238,7 @@ DELETE FROM outbox.receipt WHERE message_id = pg_temp.id('u2');
 ALTER TABLE outbox.handler DISABLE TRIGGER handler_changed;
 SELECT finding, severity, rows_found, handler FROM outbox.verify();
 SELECT message_id, hint FROM outbox.verify() WHERE finding = 'delivery without message';
-SELECT hint FROM outbox.verify() WHERE finding = 'trigger that is switched off';
+SELECT hint FROM outbox.verify() WHERE finding = 'trigger that is not as installed';
 ALTER TABLE outbox.handler ENABLE ALWAYS TRIGGER handler_changed;
 
 -- erase_tenant, erase_key.
