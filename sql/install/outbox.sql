@@ -65,24 +65,28 @@ $$;
 COMMENT ON FUNCTION outbox_internal.home IS 'Internal: id of the installation that is this database; NULL in a copy';
 
 -- What a producer staged.  Written once, never updated.
+--
+-- Whatever is compared or looked up as a text is so by its bytes, COLLATE "C":
+-- an index by the database's own collation is corrupt once the C library or ICU
+-- sorts otherwise, as they do from one release of a system to the next.
 CREATE TABLE outbox.message (
 	id uuid NOT NULL CONSTRAINT message_pkey PRIMARY KEY,
 	staged_at timestamptz NOT NULL,
 	min_version int,
-	topic text NOT NULL,
-	key text,
-	dedupe_key text,
-	tenant text,
-	correlation_id text,
+	topic text COLLATE "C" NOT NULL,
+	key text COLLATE "C",
+	dedupe_key text COLLATE "C",
+	tenant text COLLATE "C",
+	correlation_id text COLLATE "C",
 	headers jsonb,
 	payload jsonb NOT NULL,
 	-- of one that is scheduled: nobody may get it sooner, however late it is routed
 	deliver_at timestamptz,
-	replace_key text,
+	replace_key text COLLATE "C",
 	-- when the first was staged of those of its replace_key that have replaced each other
 	replace_since timestamptz
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
-	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
+	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
 -- For operators; who names none of these pays for none of them.
 CREATE INDEX message_tenant ON outbox.message (tenant) WHERE tenant IS NOT NULL;
@@ -95,7 +99,9 @@ CREATE INDEX message_replace ON outbox.message ((COALESCE(tenant, '')), replace_
 -- delivered.  state: 0 pending, 1 retrying, 2 leased.  A leased row's due_at is
 -- the end of its lease.  key is set only on ordered handlers.  Settlement takes
 -- the row out of here and puts a receipt into outbox.receipt, so this table is
--- as large as the backlog; requeue and replay bring it back.
+-- as large as the backlog; requeue and replay bring it back.  Vacuum does not
+-- pause here: what it has not removed is read again and again.  The large
+-- tables, messages and receipts, it goes through as the server is set to.
 -- No foreign keys: they would lock the handler row on every insert.  No check
 -- either: it would be compiled for every staged message, a tenth of its cost.
 CREATE TABLE outbox.delivery (
@@ -108,7 +114,7 @@ CREATE TABLE outbox.delivery (
 	streak smallint NOT NULL DEFAULT 0,
 	http_status smallint,
 	min_version int,
-	key text,
+	key text COLLATE "C",
 	code text,
 	error text,
 	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
@@ -134,12 +140,12 @@ CREATE TABLE outbox.receipt (
 	budget_from int NOT NULL,
 	state smallint NOT NULL,
 	http_status smallint,
-	key text,
+	key text COLLATE "C",
 	code text,
 	error text,
 	CONSTRAINT receipt_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
 ) WITH (fillfactor = 100, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
-	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
+	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.receipt IS 'Receipts: what became of deliveries that are settled, one for each message and handler, until outbox.prune() removes it';
 -- Few among many.  The condition is written so that no statistics of the column
 -- speak of it: the planner always takes it for rare, and this index with it.
@@ -221,7 +227,7 @@ CREATE SEQUENCE outbox.handler_id AS int;
 -- outbox_internal.options() are columns too, added below.
 CREATE TABLE outbox.handler (
 	id int NOT NULL DEFAULT pg_catalog.nextval('outbox.handler_id') CONSTRAINT handler_pkey PRIMARY KEY,
-	name text NOT NULL,
+	name text COLLATE "C" NOT NULL,
 	topics text[] NOT NULL,
 	url text,
 	-- by its oid in the database that is home; the name is for other servers, and for people
@@ -339,8 +345,8 @@ COMMENT ON TABLE outbox.consumer IS 'Roles that may consume a pull handler, by t
 
 -- Messages that this database has accepted from elsewhere.
 CREATE TABLE outbox.inbox (
-	source text NOT NULL,
-	message_id text NOT NULL,
+	source text COLLATE "C" NOT NULL,
+	message_id text COLLATE "C" NOT NULL,
 	accepted_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
 	expires_at timestamptz NOT NULL,
 	CONSTRAINT inbox_pkey PRIMARY KEY (source, message_id)
@@ -635,7 +641,7 @@ COMMENT ON FUNCTION outbox.stage IS
 topic: lowercase words of a-z, 0-9, _ and - joined by dots, up to 255 bytes.
 payload: any JSON value but SQL NULL, up to outbox.max_payload_size as text. Cast json, text and numbers: pass to_jsonb(x), x::jsonb or jsonb_build_object(...).
 key: what the message is about; on ordered handlers messages of one key are delivered in stage order.
-dedupe_key: a second message with the same one is not staged, for as long as the first is kept; unique within a tenant.
+dedupe_key: a second message with the same one is not staged, for as long as the first is kept; unique within a tenant (messages without one are one tenant), over all topics and producers: begin it with what it is about, as in invoice-42-paid.
 tenant, correlation_id: whose it is and what it belongs to. Each of key, dedupe_key, tenant and correlation_id has up to 255 bytes and may not be empty.
 headers: a JSON object of strings, sent as HTTP headers; up to 64.
 deliver_at, or delay: not before that time, or that much later; up to 100 years ahead. A time in the past means now. Days and months of a delay are counted in the session''s TimeZone, as in now() + delay: a day over a change of the clocks has 23 or 25 hours.
@@ -1441,7 +1447,7 @@ COMMENT ON PROCEDURE outbox.wait IS
 'Wait until a message of a pull handler can be claimed: one that has just been committed, or one that falls due. Call it when outbox.claim() returned nothing, then claim again.
 Commits first, and holds no snapshot, lock or transaction id while it waits; so it cannot run inside a transaction block or function (active_sql_transaction). Each message wakes one waiter or so, and another consumer may still be faster.
 handler: name of a pull handler. timeout: up to 1 day; it returns after that time if nothing came. version: as in outbox.claim().
-Waits on while the handler is paused. Errors: object_not_in_prerequisite_state unless the library is preloaded, undefined_object when the handler is dropped, and others as outbox.claim().';
+Waits on while the handler is paused. Errors: object_not_in_prerequisite_state unless the library is preloaded, insufficient_resources when about 256 pull handlers of the server have waiting consumers already, undefined_object when the handler is dropped, and others as outbox.claim().';
 
 CREATE FUNCTION outbox_internal.pull_handler_id(handler text) RETURNS int
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1478,7 +1484,7 @@ COMMENT ON FUNCTION outbox_internal.part IS 'Internal: the routines that a produ
 CREATE FUNCTION outbox_internal.check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
+	IF role IS NULL OR NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role COLLATE "C") THEN
 		RAISE EXCEPTION 'role "%" does not exist', coalesce(role, 'NULL')
 			USING ERRCODE = 'undefined_object', HINT = 'Pass the name of a role as CREATE ROLE made it.';
 	END IF;
@@ -1572,7 +1578,7 @@ BEGIN
 	PERFORM outbox_internal.refresh_consumers();
 	-- A row of the same name that counts for nobody may be left of a copy.
 	INSERT INTO outbox.consumer AS c (handler_id, role, role_oid)
-	SELECT pull_id, r.rolname, r.oid FROM pg_roles r WHERE r.rolname = grant_consumer.role
+	SELECT pull_id, r.rolname, r.oid FROM pg_roles r WHERE r.rolname = grant_consumer.role COLLATE "C"
 	ON CONFLICT ON CONSTRAINT consumer_pkey
 	DO UPDATE SET role_oid = excluded.role_oid, home = excluded.home, granted_at = excluded.granted_at, granted_by = excluded.granted_by
 	WHERE c.role_oid <> excluded.role_oid OR c.home IS DISTINCT FROM excluded.home;
@@ -1598,8 +1604,8 @@ BEGIN
 		DELETE FROM outbox.consumer c
 		WHERE c.handler_id = pull_id AND CASE
 			WHEN c.home = here AND EXISTS (SELECT FROM pg_roles r WHERE r.oid = c.role_oid)
-				THEN c.role_oid = (SELECT r.oid FROM pg_roles r WHERE r.rolname = revoke_consumer.role)
-			ELSE c.role = revoke_consumer.role END
+				THEN c.role_oid = (SELECT r.oid FROM pg_roles r WHERE r.rolname = revoke_consumer.role COLLATE "C")
+			ELSE c.role = revoke_consumer.role COLLATE "C" END
 		RETURNING c.role_oid)
 	SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
 	PERFORM outbox_internal.refresh_consumers();
@@ -1717,11 +1723,11 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	result int;
 BEGIN
-	SELECT h.id INTO result FROM outbox.handler h WHERE h.name = handler AND h.dropped_at IS NULL;
+	SELECT h.id INTO result FROM outbox.handler h WHERE h.name = handler COLLATE "C" AND h.dropped_at IS NULL;
 	IF result IS NOT NULL THEN
 		RETURN result;
 	END IF;
-	IF EXISTS (SELECT FROM outbox.handler h WHERE h.name = handler) THEN
+	IF EXISTS (SELECT FROM outbox.handler h WHERE h.name = handler COLLATE "C") THEN
 		RAISE EXCEPTION 'handler "%" was dropped', handler
 			USING ERRCODE = 'undefined_object',
 				HINT = 'Nothing can be delivered to a dropped handler; create one and use outbox.replay() with backfill.';
@@ -1741,7 +1747,7 @@ BEGIN
 			USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass the id that outbox.stage() returned.';
 	END IF;
 	PERFORM FROM outbox.message m
-	WHERE m.id = lock_message.id AND (lock_message.tenant IS NULL OR m.tenant = lock_message.tenant)
+	WHERE m.id = lock_message.id AND (lock_message.tenant IS NULL OR m.tenant = lock_message.tenant COLLATE "C")
 	FOR NO KEY UPDATE;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'message % does not exist%', id, CASE WHEN tenant IS NULL THEN '' ELSE format(' for tenant "%s"', tenant) END
@@ -1763,7 +1769,7 @@ BEGIN
 		UNION ALL
 		SELECT r.handler_id FROM outbox.receipt r WHERE r.message_id = handler_of_message.id) AS d
 	JOIN outbox.handler h ON h.id = d.handler_id
-	WHERE h.name = handler
+	WHERE h.name = handler COLLATE "C"
 	ORDER BY h.dropped_at IS NULL DESC, h.id DESC
 	LIMIT 1;
 	IF result IS NULL THEN
@@ -2442,7 +2448,7 @@ BEGIN
 	SELECT array_agg(v.id ORDER BY v.id) INTO chosen
 	FROM (
 		SELECT m.id FROM outbox.message m
-		WHERE (erase_all.tenant IS NULL OR m.tenant = erase_all.tenant) AND (erase_all.key IS NULL OR m.key = erase_all.key)
+		WHERE (erase_all.tenant IS NULL OR m.tenant = erase_all.tenant COLLATE "C") AND (erase_all.key IS NULL OR m.key = erase_all.key COLLATE "C")
 		LIMIT max_messages) AS v;
 	FOR i IN 1 .. coalesce(cardinality(chosen), 0) BY batch LOOP
 		SELECT array_agg(v.id) INTO ids
@@ -2514,7 +2520,7 @@ BEGIN
 		WHERE coalesce(m.tenant, '') = coalesce(status.tenant, '') AND m.dedupe_key = status.dedupe_key;
 	ELSE
 		SELECT m.id INTO found_id FROM outbox.message m
-		WHERE m.id = status.id AND (status.tenant IS NULL OR m.tenant = status.tenant);
+		WHERE m.id = status.id AND (status.tenant IS NULL OR m.tenant = status.tenant COLLATE "C");
 	END IF;
 	IF NOT FOUND THEN
 		RETURN;
@@ -2874,12 +2880,12 @@ BEGIN
 		FROM outbox.message m
 		WHERE NOT EXISTS (SELECT FROM routed d WHERE d.message_id = m.id)
 	), summary AS (
-		SELECT p.finding, p.severity, count(*) AS n, (array_agg(p.message_id ORDER BY p.message_id))[1] AS message_id,
-			(array_agg(p.handler_id ORDER BY p.message_id))[1] AS handler_id, p.hint
+		-- The first one as a text of fixed width: nothing is collected, however many there are.
+		SELECT p.finding, p.severity, count(*) AS n, min(concat(p.message_id, lpad(p.handler_id::text, 10, '0')) COLLATE "C") AS first, p.hint
 		FROM problem p GROUP BY p.finding, p.severity, p.hint
 	)
-	SELECT s.finding, s.severity, s.n, s.message_id, coalesce(h.name, s.handler_id::text), s.hint
-	FROM summary s LEFT JOIN outbox.handler h ON h.id = s.handler_id
+	SELECT s.finding, s.severity, s.n, left(s.first, 36)::uuid, coalesce(h.name, nullif(ltrim(substr(s.first, 37), '0'), '')), s.hint
+	FROM summary s LEFT JOIN outbox.handler h ON h.id = nullif(substr(s.first, 37), '')::int
 	UNION ALL
 	SELECT 'index that is not valid', 'error', 1, NULL, NULL, format('REINDEX INDEX outbox.%I.', c.relname)
 	FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid

@@ -194,6 +194,21 @@ outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
 	return n;
 }
 
+/* The plan may be made at any call: the one before may have been taken back meanwhile. */
+uint64
+outbox_execute_by_index(OutboxPlan *plan, Datum *values, const char *nulls, long count)
+{
+	static const char *const settings[] = {"enable_seqscan", "enable_bitmapscan"};
+	int			nestlevel = NewGUCNestLevel();
+	uint64		n;
+
+	for (int i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	n = outbox_execute(plan, values, nulls, false, count, SPI_OK_SELECT);
+	AtEOXact_GUC(false, nestlevel);
+	return n;
+}
+
 bool
 outbox_called_in_transaction_block(FunctionCallInfo fcinfo)
 {

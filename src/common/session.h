@@ -77,6 +77,13 @@ extern void outbox_bind_text(Datum *values, char *nulls, int i, const char *valu
 extern uint64 outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
 									bool read_only, long count, int expected);
 
+/*
+ * The same for a look-up of a few rows, which goes by an index whatever the
+ * table's statistics say: a plan that was made while the table was empty or
+ * small is kept however large it has become since.
+ */
+extern uint64 outbox_execute_by_index(OutboxPlan *plan, Datum *values, const char *nulls, long count);
+
 /* Was a procedure called where it cannot commit: in a transaction block, or from a function? */
 extern bool outbox_called_in_transaction_block(FunctionCallInfo fcinfo);
 

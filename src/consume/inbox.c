@@ -82,7 +82,7 @@ outbox_sql_accept(PG_FUNCTION_ARGS)
 
 	outbox_become_owner_to_write(&security, "inbox");
 	SPI_connect();
-	if (outbox_execute(&seen_plan, values, NULL, false, 1, SPI_OK_SELECT) == 0)
+	if (outbox_execute_by_index(&seen_plan, values, NULL, 1) == 0)
 		accepted = outbox_execute(&accept_plan, values, NULL, false, 0, SPI_OK_INSERT) > 0;
 	SPI_finish();
 	outbox_become_caller(&security);

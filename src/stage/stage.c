@@ -225,7 +225,7 @@ look_up_first(Staging *staging, OutboxNewMessage *message, StageStatus *status)
 
 	set_value(values, nulls, 0, message->arguments->tenant);
 	set_value(values, nulls, 1, message->dedupe_key);
-	if (outbox_execute(&find_first, values, nulls, false, 1, SPI_OK_SELECT) == 0)
+	if (outbox_execute_by_index(&find_first, values, nulls, 1) == 0)
 		return false;
 
 	row = SPI_tuptable->vals[0];
