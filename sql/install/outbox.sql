@@ -197,7 +197,7 @@ BEGIN
 		'ARRAY(SELECT k FROM pg_catalog.jsonb_object_keys(h.headers) k ORDER BY k) AS header_names', 'to send along'),
 	('secret', 'text', NULL, NULL, NULL, NULL, NULL, '{push}', 'signing',
 		'EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) ''signing'') AS signs',
-		'to sign with: whsec_..., whsk_... or generate; outbox.rotate_secret() makes and tells one'),
+		'to sign with: whsec_... or whsk_...; outbox.rotate_secret() makes one, and tells it'),
 	('authorization', 'text', NULL, NULL, NULL, NULL, NULL, '{push}', 'authorization',
 		'EXISTS (SELECT FROM outbox.handler_secret x WHERE x.handler_id OPERATOR(pg_catalog.=) h.id AND x.kind OPERATOR(pg_catalog.=) ''authorization'') AS authorizes',
 		'the value of that header'),
@@ -586,10 +586,11 @@ DECLARE
 	given jsonb := outbox_internal.given(names, texts);
 	handler text := given ->> 'handler';
 	keep interval := given ->> 'keep';
+	scheme text := given ->> 'scheme';
 	rotated int := outbox_internal.live_handler(handler);
 	at timestamptz := clock_timestamp();
-	kind text;
 BEGIN
+	PERFORM outbox_internal.check_choice('scheme', scheme, '{whsec,whsk}');
 	IF keep IS NULL OR keep < interval '0' OR keep > interval '366 days' THEN
 		RAISE EXCEPTION 'invalid time to keep the old secret: %', coalesce(keep::text, 'NULL')
 			USING ERRCODE = 'invalid_parameter_value',
@@ -602,20 +603,31 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Only handlers with a URL sign their requests.';
 	END IF;
 
-	SELECT CASE WHEN outbox_internal.public_key(s.secret) IS NULL THEN 'whsec' ELSE 'whsk' END INTO kind FROM outbox.handler_secret s
-	WHERE s.handler_id = rotated AND s.kind = 'signing' ORDER BY s.created_at DESC LIMIT 1;
+	IF scheme IS NULL THEN
+		SELECT CASE WHEN outbox_internal.public_key(s.secret) IS NULL THEN 'whsec' ELSE 'whsk' END INTO scheme FROM outbox.handler_secret s
+		WHERE s.handler_id = rotated AND s.kind = 'signing' ORDER BY s.created_at DESC LIMIT 1;
+	END IF;
 	UPDATE outbox.handler_secret s SET expires_at = least(s.expires_at, at + keep)
 	WHERE s.handler_id = rotated AND s.kind = 'signing';
 	DELETE FROM outbox.handler_secret s
 	WHERE s.handler_id = rotated AND s.kind = 'signing' AND s.expires_at <= at;
+	-- No more sign than OUTBOX_MAX_SIGNATURES, the new one among them.
+	DELETE FROM outbox.handler_secret s
+	WHERE s.ctid = ANY (ARRAY(SELECT o.ctid FROM outbox.handler_secret o
+		WHERE o.handler_id = rotated AND o.kind = 'signing' ORDER BY o.created_at DESC OFFSET 9));
 
-	RETURN outbox_internal.store_secret(rotated, 'signing', coalesce(kind, 'whsec'), at);
+	RETURN outbox_internal.store_secret(rotated, 'signing', coalesce(scheme, 'whsec'), at);
 END $$;
 COMMENT ON FUNCTION outbox_internal.rotate_secret IS 'Internal: body of outbox.rotate_secret()';
 
-CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours') RETURNS text
+CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours', scheme text DEFAULT NULL) RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
-COMMENT ON FUNCTION outbox.rotate_secret IS 'Give a push handler a new signing secret and return what its receiver needs to verify with it, this once: the whsec_ secret, or the whpk_ public key where the handler signs with Ed25519. Requests carry signatures by the old secrets as well until keep has passed. A handler without a secret gets its first. Raises undefined_object for an unknown handler and invalid_parameter_value for a pull handler or a negative interval';
+COMMENT ON FUNCTION outbox.rotate_secret IS
+'Give a push handler a new signing secret, or its first, and return what its receiver needs to verify with it, this once:
+the whsec_ secret (HMAC-SHA256), or the whpk_ public key of a whsk_ one (Ed25519).
+keep: for so long requests carry signatures by the old secrets as well, the latest nine of them.
+scheme: whsec or whsk; NULL for that of the old secret, whsec if there is none.
+Errors: undefined_object for an unknown handler, invalid_parameter_value for a pull handler or bad arguments.';
 
 -----------------------------------------------------------------------------
 -- Producers
@@ -649,7 +661,7 @@ min_version: consumers that claim with a lower version leave the message alone.
 replace_key: the message takes the place of the one before with the same replace_key in the tenant: deliveries of that one which have not been tried are cancelled with code replaced, in this transaction. Who stages another one waits until it has ended. With a delay, only the last of many in a row is delivered. Up to 255 bytes; not together with a dedupe_key.
 max_delay: however many replace each other, the last is due no later than so long after the first.
 Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
-Errors: null_value_not_allowed, invalid_parameter_value, reserved_name, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
+Errors: null_value_not_allowed, invalid_parameter_value, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
 
 CREATE FUNCTION outbox.try_stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
@@ -780,7 +792,10 @@ COMMENT ON FUNCTION outbox_internal.given IS 'Internal: the arguments of a call 
 CREATE FUNCTION outbox_internal.check_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	IF name IS NULL OR name = '' THEN
+	IF name IS NULL THEN
+		RAISE EXCEPTION 'handler must not be null'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
+	ELSIF name = '' THEN
 		RAISE EXCEPTION 'handler name must not be empty'
 			USING ERRCODE = 'invalid_name', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
 	ELSIF octet_length(name) > 63 THEN
@@ -791,7 +806,7 @@ BEGIN
 			USING ERRCODE = 'invalid_name', HINT = 'Any text of 1 to 63 bytes without control characters is a name.';
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox_internal.check_name IS 'Internal: raise invalid_name or name_too_long unless a handler may have this name';
+COMMENT ON FUNCTION outbox_internal.check_name IS 'Internal: raise null_value_not_allowed, invalid_name or name_too_long unless a handler may have this name';
 
 CREATE FUNCTION outbox_internal.check_number(option text, value float8, low float8, high float8) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -840,15 +855,18 @@ LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	pattern text;
 BEGIN
-	IF topics IS NULL OR array_ndims(topics) IS DISTINCT FROM 1 OR cardinality(topics) > 1000 OR array_position(topics, NULL) IS NOT NULL THEN
-		RAISE EXCEPTION 'topics must be a list of 1 to 1000 patterns, none of them NULL'
+	IF topics IS NULL OR EXISTS (SELECT FROM unnest(topics) t WHERE t IS NULL) THEN
+		RAISE EXCEPTION 'topics must not be null, nor any of them'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'Use ARRAY[''*''] to take every topic.';
+	ELSIF array_ndims(topics) IS DISTINCT FROM 1 OR cardinality(topics) > 1000 THEN
+		RAISE EXCEPTION 'topics must be a list of 1 to 1000 patterns'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Use ARRAY[''*''] to take every topic.';
 	END IF;
 	FOREACH pattern IN ARRAY topics LOOP
 		PERFORM outbox_internal.check_pattern(pattern);
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_internal.check_topics IS 'Internal: raise invalid_parameter_value unless these are topic patterns';
+COMMENT ON FUNCTION outbox_internal.check_topics IS 'Internal: raise null_value_not_allowed or invalid_parameter_value unless these are topic patterns';
 
 CREATE FUNCTION outbox_internal.check_backoff(backoff interval[]) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1066,7 +1084,7 @@ BEGIN
 	DELETE FROM outbox.handler_secret s
 	WHERE s.handler_id = $1 AND CASE s.kind WHEN 'signing' THEN 'secret' ELSE s.kind END = ANY (changed);
 	IF given ? 'secret' THEN
-		PERFORM outbox_internal.store_secret($1, 'signing', CASE given ->> 'secret' WHEN 'generate' THEN 'whsec' ELSE 'secret' END, at);
+		PERFORM outbox_internal.store_secret($1, 'signing', 'secret', at);
 	END IF;
 	IF given ? 'authorization' THEN
 		PERFORM outbox_internal.store_secret($1, 'authorization', 'authorization', at);
@@ -1080,15 +1098,15 @@ DECLARE
 	given jsonb := outbox_internal.given(names, texts);
 	h outbox.handler;
 BEGIN
-	PERFORM outbox_internal.check_name(given ->> 'name');
+	PERFORM outbox_internal.check_name(given ->> 'handler');
 	IF NOT given ? 'topics' THEN
 		PERFORM outbox_internal.check_topics(NULL);
 	END IF;
 	BEGIN
 		INSERT INTO outbox.handler (name, topics, creator, creator_oid)
-		SELECT given ->> 'name', '{}', r.rolname, r.oid FROM pg_roles r WHERE r.rolname = caller RETURNING * INTO h;
+		SELECT given ->> 'handler', '{}', r.rolname, r.oid FROM pg_roles r WHERE r.rolname = caller RETURNING * INTO h;
 	EXCEPTION WHEN unique_violation THEN
-		RAISE EXCEPTION 'handler "%" already exists', given ->> 'name'
+		RAISE EXCEPTION 'handler "%" already exists', given ->> 'handler'
 			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_handler(), or drop it first.';
 	END;
 	h := jsonb_populate_record(h, given);
@@ -1154,7 +1172,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	given jsonb := outbox_internal.given(names, texts);
 	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
-	h outbox.handler := outbox_internal.lock_handler(given ->> 'name');
+	h outbox.handler := outbox_internal.lock_handler(given ->> 'handler');
 	blocked boolean := h.on_dead = 'block';
 BEGIN
 	IF h.url IS NULL AND given ? 'url' THEN
@@ -1240,7 +1258,7 @@ COMMENT ON FUNCTION outbox_internal.cancel_dropped IS 'Internal: cancel, with co
 CREATE FUNCTION outbox_internal.drop_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'name');
+	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'handler');
 	consumers oid[];
 BEGIN
 	UPDATE outbox.handler t SET dropped_at = clock_timestamp() WHERE t.id = h.id;
@@ -1261,7 +1279,7 @@ CREATE FUNCTION outbox_internal.pause_handler(caller text, names text[], texts t
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	given jsonb := outbox_internal.given(names, texts);
-	h outbox.handler := outbox_internal.lock_handler(given ->> 'name');
+	h outbox.handler := outbox_internal.lock_handler(given ->> 'handler');
 BEGIN
 	INSERT INTO outbox.handler_status AS s (handler_id, paused_at, paused_by, paused_reason)
 	VALUES (h.id, clock_timestamp(), caller, given ->> 'reason')
@@ -1286,7 +1304,7 @@ COMMENT ON FUNCTION outbox_internal.renew_handler IS 'Internal: close a handler'
 CREATE FUNCTION outbox_internal.resume_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'name');
+	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'handler');
 BEGIN
 	UPDATE outbox.handler_status s SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
 	WHERE s.handler_id = h.id;
@@ -1310,18 +1328,21 @@ BEGIN
 	INTO arguments, changeable, help FROM outbox_internal.options() o;
 
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.create_handler(name text, topics text[], url text DEFAULT NULL, %s) RETURNS int
+CREATE FUNCTION outbox.create_handler(handler text, topics text[], url text DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS int
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_handler IS %L', pg_catalog.format(
 'Create a handler. Messages staged from then on whose topic it takes are delivered to it.
-name: any text of up to 63 bytes. topics: patterns it takes, each a topic (invoice.paid), everything below one (invoice.*) or * for all.
+handler: its name, any text of up to 63 bytes. topics: patterns it takes, each a topic (invoice.paid), everything below one (invoice.*) or * for all.
 url: where messages are posted, http or https. Without one, consumers claim the messages. Options by name, NULL for the default:
 %s
-Returns the handler''s id. Errors: invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.', help));
+options: a JSON object of further options; one that is mistyped there is named.
+Returns the handler''s id.
+Errors: null_value_not_allowed, invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.', help));
 
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.alter_handler(name text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL, %s, reset text[] DEFAULT NULL) RETURNS void
+CREATE FUNCTION outbox.alter_handler(handler text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL,
+	reset text[] DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, changeable);
 END $do$;
@@ -1329,21 +1350,22 @@ COMMENT ON FUNCTION outbox.alter_handler IS
 'Change a handler: options as in outbox.create_handler(), NULL keeps what is there.
 new_name: rename it. topics: for messages staged from then on. url: another URL, but not one where there was none; the handler''s authorization goes there too, so whoever is not its creator has to give or reset that as well. secret, authorization: replace what is there.
 reset: names of options to put back to their defaults. Whether a handler is ordered, and whether it pushes, is decided when it is created.
+options: a JSON object of further options, or of any argument but the first; one that is mistyped there is named.
 Requests that are out finish with the options they had. A change of where or how requests go (url, unix_socket, tls_..., http_version, authorization, secret, headers, format, timeouts) closes the handler''s circuit breaker and ends a wait that its receiver asked for, as outbox.resume_handler() does. Errors: undefined_object if there is no such handler, otherwise as outbox.create_handler().';
 
-CREATE FUNCTION outbox.drop_handler(name text) RETURNS void
+CREATE FUNCTION outbox.drop_handler(handler text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.drop_handler IS
 'Drop a handler: it takes no more messages, its outstanding deliveries are cancelled with code handler_dropped, its receipts stay and its name is free again. Requests that are out finish. Consumers lose their right to it, as by outbox.revoke_consumer().
 Errors: undefined_object if there is no such handler.';
 
-CREATE FUNCTION outbox.pause_handler(name text, reason text DEFAULT NULL) RETURNS void
+CREATE FUNCTION outbox.pause_handler(handler text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.pause_handler IS
 'Pause a handler: its messages wait, and none of their attempts are spent, until outbox.resume_handler(). Requests that are out finish. Pausing a paused one changes the reason.
 Errors: undefined_object if there is no such handler.';
 
-CREATE FUNCTION outbox.resume_handler(name text) RETURNS void
+CREATE FUNCTION outbox.resume_handler(handler text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.resume_handler IS
 'End whatever keeps a handler''s messages waiting: a pause, whoever began it, its circuit breaker, a wait that its receiver asked for (Retry-After), the rate that it was slowed down to. What is due is sent at once; messages that wait for their own next attempt go on waiting, see outbox.retry_now().
@@ -1732,10 +1754,14 @@ BEGIN
 			USING ERRCODE = 'undefined_object',
 				HINT = 'Nothing can be delivered to a dropped handler; create one and use outbox.replay() with backfill.';
 	END IF;
-	RAISE EXCEPTION 'handler "%" does not exist', coalesce(handler, 'NULL')
+	IF handler IS NULL THEN
+		RAISE EXCEPTION 'handler must not be null'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'The view outbox.handlers lists the handlers there are.';
+	END IF;
+	RAISE EXCEPTION 'handler "%" does not exist', handler
 		USING ERRCODE = 'undefined_object', HINT = 'The view outbox.handlers lists the handlers there are.';
 END $$;
-COMMENT ON FUNCTION outbox_internal.live_handler IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped';
+COMMENT ON FUNCTION outbox_internal.live_handler IS 'Internal: the id of a handler by name; raises undefined_object if it does not exist or was dropped, null_value_not_allowed for NULL';
 
 -- A message by id, within a tenant if one is named; locked against prune()
 -- and other operators, so that one does not miss what another brings back.
@@ -2271,7 +2297,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.cancel_all IS 'Internal: cancel outstanding deliveries and dead ones that hold up their key; returns how many';
 
-CREATE FUNCTION outbox.cancel(id uuid, reason text DEFAULT NULL, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION outbox.cancel(id uuid, handler text DEFAULT NULL, reason text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	f outbox_internal.filter;
@@ -2286,7 +2312,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox.cancel IS
 'Cancel the outstanding deliveries of a message, and dead ones that hold up their key (on_dead => block).
-id: the message. reason: kept as the deliveries'' error, with code cancelled. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+id: the message. handler: only this handler''s delivery. reason: kept as the deliveries'' error, with code cancelled. tenant: only if the message is this tenant''s.
 A request that is out is not called back, but its answer no longer changes the delivery; a consumer that holds the lease gets false from complete() and its kin.
 Returns the number of deliveries cancelled, 0 if all were settled.
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
@@ -2696,9 +2722,10 @@ Returns how many messages, deliveries and attempts were removed. Errors: invalid
 CREATE PROCEDURE outbox.drain(handler text DEFAULT NULL, timeout interval DEFAULT '1 minute')
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_drain';
 COMMENT ON PROCEDURE outbox.drain IS
-'Wait until nothing outstanding is due: for one handler (name), or for all of them if NULL. What is scheduled for later, waits for its next attempt or is leased is not waited for.
+'Wait until nothing outstanding is due. What is scheduled for later, waits for its next attempt or is leased is not waited for.
+handler: for this one only, push or pull. NULL: for all push handlers that are not paused; consumers may be away, and what is paused waits for an operator.
 Looks again and again, each time in a transaction of its own, and holds no snapshot, lock or row in between; so it cannot run inside a transaction block.
-timeout: raises object_not_in_prerequisite_state if something is still due after that time.
+timeout: raises object_not_in_prerequisite_state if something is still due after that time, and at once if the handler named is paused and has due deliveries.
 Other errors: undefined_object for an unknown handler, active_sql_transaction inside a transaction block or function, invalid_parameter_value for a negative timeout.';
 
 CREATE FUNCTION outbox_internal.why_copy() RETURNS text
@@ -2995,7 +3022,7 @@ COMMENT ON FUNCTION outbox_internal.schedule_warnings IS 'Internal: which schedu
 
 CREATE FUNCTION outbox.health(warn_after interval DEFAULT '1 minute', critical_after interval DEFAULT '10 minutes',
 	OUT status text, OUT reasons text[], OUT dispatcher text, OUT dispatcher_pid int, OUT in_flight int,
-	OUT due bigint, OUT oldest_due_age interval, OUT scheduled bigint, OUT retrying bigint, OUT leased bigint,
+	OUT due bigint, OUT oldest_due_age interval, OUT oldest_due_age_seconds float8, OUT scheduled bigint, OUT retrying bigint, OUT leased bigint,
 	OUT dead bigint, OUT newly_dead bigint, OUT paused_handlers int, OUT failing_handlers int)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -3029,6 +3056,7 @@ BEGIN
 		array_agg(format('handler "%s" is paused with %s due deliveries', b.handler, b.due) ORDER BY b.handler) FILTER (WHERE b.paused AND b.due > 0)
 	INTO due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers, waiting
 	FROM outbox.backlog b;
+	oldest_due_age_seconds := date_part('epoch', oldest_due_age);
 	SELECT count(*) INTO newly_dead FROM outbox.receipt r
 	WHERE r.state + 0 = 4 AND r.settled_at > hour_ago;
 	-- Numbers are as the dispatcher last wrote them.
@@ -3066,6 +3094,12 @@ BEGIN
 	critical := critical || ARRAY(
 		SELECT format('trigger %I on outbox.%I is %s, so changes made by hand are not noticed: %s', f.name, f.on_table, f.fault, f.remedy)
 		FROM outbox_internal.trigger_faults() f);
+	-- What a standby has is its primary's to get rid of.
+	IF dispatcher = 'standby' THEN
+		reasons := critical;
+		status := CASE WHEN cardinality(critical) > 0 THEN 'critical' ELSE 'ok' END;
+		RETURN;
+	END IF;
 	IF oldest_due_age > critical_after THEN
 		critical := critical || format('oldest due delivery has waited for %s s', floor(extract(epoch FROM oldest_due_age)));
 	ELSIF oldest_due_age > warn_after THEN
@@ -3107,7 +3141,7 @@ COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
 Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, a trigger of the extension is missing or switched off, as a restore can leave it, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
-dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
+dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted: figures are shown, but not judged. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 failing_handlers: a push handler fails if none of its attempts has succeeded for longer than warn_after and something of it is outstanding, if at least half of its attempts within five minutes failed and these were at least ten, or if its circuit breaker is not closed; the columns failing_since, recent_attempts and recent_failures of outbox.handlers show what that goes by. Up to ten are named.
 Reasons also name up to three topics of outbox.unrouted that were met within the last hour; messages that were staged all the same change no status.
 Reads outstanding and dead deliveries only, however many are settled.';
@@ -3840,7 +3874,8 @@ CREATE VIEW outbox.backlog AS
 SELECT h.name AS handler, CASE WHEN h.id OPERATOR(pg_catalog.=) 0 THEN 'none' WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, s.paused_at IS NOT NULL AS paused,
 	COALESCE(c.pending, 0) AS pending, COALESCE(c.due, 0) AS due, COALESCE(c.scheduled, 0) AS scheduled,
 	COALESCE(c.retrying, 0) AS retrying, COALESCE(c.leased, 0) AS leased, COALESCE(c.dead, 0) AS dead,
-	c.oldest_due_at, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.oldest_due_at AS oldest_due_age, h.id AS handler_id
+	c.oldest_due_at, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.oldest_due_at AS oldest_due_age,
+	pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.oldest_due_at) AS oldest_due_age_seconds, h.id AS handler_id
 FROM outbox.handler h
 LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
 LEFT JOIN outbox_internal.backlog() c ON c.handler_id OPERATOR(pg_catalog.=) h.id
@@ -3896,6 +3931,7 @@ SELECT h.name AS handler, b.key, b.why,
 	WHERE d.handler_id OPERATOR(pg_catalog.=) b.handler_id AND d.key OPERATOR(pg_catalog.=) b.key
 		AND d.message_id OPERATOR(pg_catalog.<>) b.message_id) AS waiting,
 	m.staged_at AS waiting_since, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) m.staged_at AS waiting_age,
+	pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) m.staged_at) AS waiting_age_seconds,
 	b.message_id AS head_id, d.attempts AS head_attempts, d.code AS head_code, d.error AS head_error,
 	d.due_at AS next_due_at, d.settled_at AS died_at, b.handler_id
 FROM head b
@@ -3920,6 +3956,7 @@ A dead one waits for outbox.requeue() or outbox.cancel(), or for on_dead => skip
 CREATE VIEW outbox.attempts AS
 SELECT a.message_id, h.name AS handler, m.topic, a.attempt,
 	('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[a.outcome OPERATOR(pg_catalog.+) 1] AS outcome, a.finished_at, a.duration,
+	pg_catalog.date_part('epoch', a.duration) AS duration_seconds,
 	a.code, a.http_status, a.error, m.tenant, a.handler_id
 FROM outbox.attempt a
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) a.message_id
@@ -3936,7 +3973,9 @@ SELECT h.name AS handler, pg_catalog.count(*) AS deliveries,
 	pg_catalog.count(*) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 5) AS cancelled,
 	pg_catalog.sum(d.attempts) AS attempts,
 	pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS latency_p50,
+	pg_catalog.date_part('epoch', pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3)) AS latency_p50_seconds,
 	pg_catalog.percentile_cont(0.99) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS latency_p99,
+	pg_catalog.date_part('epoch', pg_catalog.percentile_cont(0.99) WITHIN GROUP (ORDER BY d.settled_at OPERATOR(pg_catalog.-) m.staged_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3)) AS latency_p99_seconds,
 	pg_catalog.max(d.settled_at) FILTER (WHERE d.state OPERATOR(pg_catalog.=) 3) AS last_delivered_at, d.handler_id
 FROM (
 	-- The smallest id of a message staged an hour ago: its first 48 bits are milliseconds.  (With an upper
@@ -4111,13 +4150,14 @@ BEGIN
 	INTO options FROM outbox_internal.options() o WHERE NOT o.name OPERATOR(pg_catalog.=) ANY ('{ordered,on_dead,on_settle}');
 	EXECUTE pg_catalog.format($sql$
 CREATE VIEW outbox.handlers AS
-SELECT h.id, h.name, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, h.topics, h.url, h.ordered, h.on_dead, h.on_settle,
+SELECT h.name AS handler, CASE WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, h.topics, h.url, h.ordered, h.on_dead, h.on_settle,
 	s.paused_at, s.paused_by, s.paused_reason,
 	CASE WHEN h.url IS NOT NULL THEN COALESCE(s.breaker, 'closed') END AS breaker, s.breaker_reason, s.breaker_until, s.failing_since,
 	s.recent_attempts, s.recent_failures,
 	CASE WHEN s.recent_attempts OPERATOR(pg_catalog.>) 0
 		THEN pg_catalog.round(s.recent_failures::numeric OPERATOR(pg_catalog./) s.recent_attempts, 2) END AS failure_share, s.throttled_to, s.held_until, o.waiting_for, o.waiting_until, o.lifted_by,
-	g.gives_up_after, %s, h.creator, h.created_at
+	g.gives_up_after,
+	pg_catalog.date_part('epoch', g.gives_up_after) AS gives_up_after_seconds, h.creator, h.created_at, h.id AS handler_id, %s
 FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
 LEFT JOIN outbox_internal.holds o ON o.handler_id OPERATOR(pg_catalog.=) h.id
 -- The waits between the attempts, as src/policy/outcome.c has them, each without half of its random share.
@@ -4186,6 +4226,143 @@ COMMENT ON COLUMN outbox.watched.context IS 'Fields of the payload and the colum
 COMMENT ON COLUMN outbox.watched.condition IS 'Which changes count, as it was given; NULL: all';
 COMMENT ON COLUMN outbox.watched.owner IS 'The table''s owner, with whose right messages are staged';
 COMMENT ON COLUMN outbox.watched.fires IS 'For which session_replication_role: origin, always, replica, disabled; see ALTER TABLE ... ENABLE TRIGGER';
+
+-- What their columns are.  A row is for the view that it names, or for every
+-- view with such a column.  What shows an option of a handler is described by
+-- outbox_internal.options(), and what ends in _seconds repeats an interval.
+DO $do$
+DECLARE
+	shown record;
+BEGIN
+	FOR shown IN
+		WITH described (view, name, meaning) AS (VALUES
+			(NULL, 'message_id', 'Id of the message, as outbox.stage() returned it'),
+			(NULL, 'handler', 'Name of the handler'),
+			(NULL, 'handler_id', 'Its id, which tells handlers of one name apart when one was dropped'),
+			(NULL, 'kind', 'push (with a URL), pull (without), none (what keeps messages that nobody takes)'),
+			(NULL, 'topic', 'Topic of the message'),
+			(NULL, 'key', 'Key of the message'),
+			(NULL, 'tenant', 'Tenant of the message'),
+			(NULL, 'correlation_id', 'Correlation id of the message'),
+			(NULL, 'payload', 'Payload of the message'),
+			(NULL, 'headers', 'Headers of the message'),
+			(NULL, 'staged_at', 'When the message was staged'),
+			(NULL, 'due_at', 'When the next attempt is due; of a leased one, when its lease ends; NULL once settled'),
+			(NULL, 'settled_at', 'When it became delivered, dead or cancelled'),
+			(NULL, 'died_at', 'When it became dead'),
+			(NULL, 'code', 'Why the last attempt did not deliver: an HTTP status, a failure such as timeout, or what the receiver said'),
+			(NULL, 'http_status', 'HTTP status of the last answer'),
+			(NULL, 'error', 'The last error, or the start of the response to the last attempt'),
+			('deliveries', 'state', 'pending, retrying, leased, delivered, dead or cancelled'),
+			(NULL, 'attempts', 'Attempts that have been made'),
+			('deliveries', 'attempts_of_budget', 'Those since it was staged or requeued, which max_attempts counts'),
+			('backlog', 'paused', 'Whether the handler is paused'),
+			(NULL, 'pending', 'Deliveries that have not been tried yet'),
+			(NULL, 'due', 'Outstanding deliveries that are due, with leases that ran out'),
+			(NULL, 'scheduled', 'Of the pending ones, those due later'),
+			(NULL, 'retrying', 'Deliveries that wait for their next attempt'),
+			(NULL, 'leased', 'Deliveries that a consumer or an on_settle function works on'),
+			(NULL, 'dead', 'Dead letters'),
+			(NULL, 'cancelled', 'Cancelled deliveries'),
+			(NULL, 'oldest_due_at', 'Since when the oldest of the due ones is due'),
+			(NULL, 'oldest_due_age', 'For how long the oldest of the due ones has been due'),
+			('blocked_keys', 'key', 'The key'),
+			('blocked_keys', 'why', 'What the delivery at its head is: retrying, scheduled, leased, or dead where on_dead is block'),
+			('blocked_keys', 'waiting', 'Outstanding deliveries behind it'),
+			('blocked_keys', 'waiting_since', 'When the oldest of those behind it was staged'),
+			('blocked_keys', 'waiting_age', 'How long ago that is'),
+			('blocked_keys', 'head_id', 'Message id of the delivery at the head'),
+			('blocked_keys', 'head_attempts', 'Attempts that it has had'),
+			('blocked_keys', 'head_code', 'Code of its last attempt'),
+			('blocked_keys', 'head_error', 'Error of its last attempt'),
+			('blocked_keys', 'next_due_at', 'When it is due next; of a leased one, when its lease ends'),
+			('blocked_keys', 'died_at', 'When it became dead'),
+			('attempts', 'attempt', 'Number of the attempt, from 1'),
+			('attempts', 'outcome', 'State that it led the delivery to'),
+			('attempts', 'finished_at', 'When it ended'),
+			('attempts', 'duration', 'How long it took; NULL for attempts of consumers'),
+			('attempts', 'code', 'Why it did not deliver; NULL if it did'),
+			('attempts', 'http_status', 'HTTP status of its answer'),
+			('attempts', 'error', 'Its error, or the start of the response'),
+			('handler_stats', 'deliveries', 'Deliveries of messages that were staged within the last hour'),
+			('handler_stats', 'delivered', 'Those that are delivered'),
+			('handler_stats', 'delivered_at_once', 'Those that were delivered by the first attempt'),
+			('handler_stats', 'outstanding', 'Those that are pending, retrying or leased'),
+			('handler_stats', 'attempts', 'Attempts made for all of them'),
+			('handler_stats', 'latency_p50', 'Time from staging to delivery that half of the delivered ones took at most'),
+			('handler_stats', 'latency_p99', 'Time from staging to delivery that 99 of 100 took at most'),
+			('handler_stats', 'last_delivered_at', 'When the last of them was delivered'),
+			('handlers', 'topics', 'Patterns of the topics that it takes'),
+			('handlers', 'url', 'Where messages are posted; NULL for a pull handler'),
+			('handlers', 'paused_at', 'Since when it is paused; NULL if it is not'),
+			('handlers', 'paused_by', 'Role that paused it, receiver (410) or breaker (disable_after)'),
+			('handlers', 'paused_reason', 'Why it is paused'),
+			('handlers', 'breaker', 'Its circuit breaker: closed, open or half-open (one probe); NULL for a pull handler'),
+			('handlers', 'breaker_reason', 'Why the breaker is not closed'),
+			('handlers', 'breaker_until', 'When the next probe is sent'),
+			('handlers', 'failing_since', 'Since when all of its attempts fail; NULL if the last one did not'),
+			('handlers', 'throttled_to', 'Requests a second to which it is slowed down because its receiver answers 429 or 503; NULL if it is not'),
+			('handlers', 'header_names', 'Names of the headers that are sent along'),
+			('handlers', 'signs', 'Whether it has a signing secret'),
+			('handlers', 'authorizes', 'Whether it has a value of the header authorization'),
+			('handlers', 'creator', 'Role that created it'),
+			('handlers', 'created_at', 'When it was created'),
+			('dispatchers', 'database', 'Name of the database'),
+			('dispatchers', 'pid', 'Process id of its dispatcher; NULL if none runs'),
+			('dispatchers', 'state', 'running, starting, disabled, held, locked out, terminated, failed, stopped, version mismatch or not preloaded'),
+			('dispatchers', 'in_flight', 'Requests that are out'),
+			('dispatchers', 'last_error', 'What cannot be done at the moment, and why'),
+			('dispatchers', 'since', 'Since when it is in this state'),
+			('dispatchers', 'shortage', 'What this machine lacks to send: descriptors, local ports, memory'),
+			('dispatchers', 'shortage_since', 'Since when it lacks that'),
+			('messages', 'dedupe_key', 'Dedupe key of the message'),
+			('messages', 'min_version', 'Version from which on consumers may claim it'),
+			('messages', 'outstanding', 'Its deliveries that are pending, retrying or leased'),
+			('messages', 'delivered', 'Those that are delivered'),
+			('messages', 'deliver_at', 'Until when it is kept though nobody takes it'),
+			('unrouted', 'messages', 'Messages of the topic that were staged though no handler took it'),
+			('unrouted', 'refused', 'Those that were refused'),
+			('unrouted', 'first_at', 'When that was met first'),
+			('unrouted', 'last_at', 'When that was met last'),
+			(NULL, 'waiting_for', 'What it waits for'),
+			(NULL, 'waiting_until', 'Until when that lasts by itself; NULL: until something else happens'),
+			(NULL, 'lifted_by', 'What ends it'),
+			('waiting', 'state', 'pending, retrying or leased'),
+			('waiting', 'detail', 'More of it'),
+			('handlers', 'recent_attempts', 'Attempts within five minutes'),
+			('handlers', 'recent_failures', 'Those of them that failed'),
+			('handlers', 'failure_share', 'The share of them that failed, from 0 to 1'),
+			('handlers', 'held_until', 'Until when its receiver has asked to be left alone (Retry-After)'),
+			('handlers', 'gives_up_after', 'How long after its first attempt a message is given up about, if it keeps failing'),
+			('watched', 'relation', 'The table'),
+			('watched', 'model', 'What the payload calls it'),
+			('watched', 'prefix', 'What topics begin with'),
+			('watched', 'operations', 'Which of insert, update and delete are announced'),
+			('watched', 'truncate', 'What a TRUNCATE does: announce, refuse or ignore'),
+			('watched', 'record_id', 'Columns that tell its rows apart'),
+			('watched', 'tenant', 'Column with the tenant of messages'),
+			('watched', 'key', 'Column with their key; NULL: it is model:recordId'),
+			('watched', 'include', 'Columns whose values the payload has'),
+			('watched', 'ignore', 'Columns that do not count'),
+			('watched', 'soft_delete', 'Column that is set in rows that count as deleted'),
+			('watched', 'actor', 'Fields of the payload and settings of the session'),
+			('watched', 'context', 'Fields of the payload and columns'),
+			('watched', 'condition', 'Expression that says which changes are announced'),
+			('watched', 'owner', 'Owner of the table, with whose right to stage it is announced'),
+			('watched', 'fires', 'For which sessions its triggers fire: origin, always, replica, disabled'))
+		SELECT v.relname AS view, a.attname AS name, COALESCE(
+			(SELECT d.meaning FROM described d WHERE d.view OPERATOR(pg_catalog.=) v.relname AND d.name OPERATOR(pg_catalog.=) a.attname),
+			(SELECT d.meaning FROM described d WHERE d.view IS NULL AND d.name OPERATOR(pg_catalog.=) a.attname),
+			(SELECT 'Option: ' OPERATOR(pg_catalog.||) o.help FROM outbox_internal.options() o
+				WHERE v.relname OPERATOR(pg_catalog.=) 'handlers' AND o.name OPERATOR(pg_catalog.=) a.attname),
+			(SELECT pg_catalog.format('%s, in seconds', i.attname) FROM pg_catalog.pg_attribute i
+				WHERE i.attrelid OPERATOR(pg_catalog.=) v.oid AND a.attname OPERATOR(pg_catalog.=) pg_catalog.concat(i.attname, '_seconds'))) AS meaning
+		FROM pg_catalog.pg_class v JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) v.oid
+		WHERE v.relnamespace OPERATOR(pg_catalog.=) 'outbox'::pg_catalog.regnamespace AND v.relkind OPERATOR(pg_catalog.=) 'v' AND a.attnum OPERATOR(pg_catalog.>) 0
+	LOOP
+		EXECUTE pg_catalog.format('COMMENT ON COLUMN outbox.%I.%I IS %L', shown.view, shown.name, shown.meaning);
+	END LOOP;
+END $do$;
 
 -- Options as they are declared, after what says how it goes.
 DO $do$

@@ -13,6 +13,8 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_namespace.h"
 #include "commands/trigger.h"
@@ -214,6 +216,25 @@ outbox_called_in_transaction_block(FunctionCallInfo fcinfo)
 {
 	return fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
 		castNode(CallContext, fcinfo->context)->atomic;
+}
+
+void
+outbox_require_writable(const char *function)
+{
+	if (!XactReadOnly)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
+			 errmsg("cannot execute %s in a read-only transaction", function),
+			 RecoveryInProgress() ? errhint("This server is a standby. Call it on the primary.")
+			 : errhint("Begin the transaction READ WRITE; default_transaction_read_only says what it is otherwise.")));
+}
+
+void
+outbox_hint_at_snapshot(void *arg)
+{
+	if (geterrcode() == ERRCODE_T_R_SERIALIZATION_FAILURE)
+		errhint("Another transaction has committed the same since this one took its snapshot. Run the transaction again.");
 }
 
 Oid

@@ -87,6 +87,19 @@ extern uint64 outbox_execute_by_index(OutboxPlan *plan, Datum *values, const cha
 /* Was a procedure called where it cannot commit: in a transaction block, or from a function? */
 extern bool outbox_called_in_transaction_block(FunctionCallInfo fcinfo);
 
+/*
+ * Raise read_only_sql_transaction, with what to do about it, in a transaction
+ * that may not write and on a standby.  function is how callers write it.
+ */
+extern void outbox_require_writable(const char *function);
+
+/*
+ * For error_context_stack, while a statement runs that a snapshot of
+ * REPEATABLE READ or above may be too old for: its serialization_failure says
+ * what to do.  The argument is not used.
+ */
+extern void outbox_hint_at_snapshot(void *arg);
+
 /* OID of a relation in schema outbox, looked up by name.  Raises if it is missing and !missing_ok. */
 extern Oid	outbox_relation_oid(const char *name, bool missing_ok);
 

@@ -32,6 +32,7 @@
 #include "utils/uuid.h"
 
 #include "common/result_set.h"
+#include "common/session.h"
 #include "consume/arguments.h"
 #include "consume/obligations.h"
 #include "consume/outcome_row.h"
@@ -251,7 +252,7 @@ outbox_sql_claim(PG_FUNCTION_ARGS)
 
 	claim.leased_until = outbox_lease_argument(fcinfo, 2, now);
 	claim.caller = GetActiveSnapshot();
-	PreventCommandIfReadOnly("outbox.claim()");
+	outbox_require_writable("outbox.claim()");
 	claim.result = outbox_begin_result_set(fcinfo, OUT_COLUMNS);
 
 	outbox_pull_handler(name, OUTBOX_PULL_CLAIM, &handler);

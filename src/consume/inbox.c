@@ -73,17 +73,20 @@ outbox_sql_accept(PG_FUNCTION_ARGS)
 	OutboxSecurity security;
 	Datum		values[4];
 	bool		accepted = false;
+	ErrorContextCallback context = {error_context_stack, outbox_hint_at_snapshot, NULL};
 
 	values[0] = name_argument(fcinfo, 0, "source");
 	values[1] = name_argument(fcinfo, 1, "message_id");
 	values[2] = TimestampTzGetDatum(now);
 	values[3] = TimestampTzGetDatum(outbox_interval_argument(fcinfo, 2, "ttl", now, false, MAX_TTL_DAYS));
-	PreventCommandIfReadOnly("outbox.accept()");
+	outbox_require_writable("outbox.accept()");
 
 	outbox_become_owner_to_write(&security, "inbox");
 	SPI_connect();
+	error_context_stack = &context;
 	if (outbox_execute_by_index(&seen_plan, values, NULL, 1) == 0)
 		accepted = outbox_execute(&accept_plan, values, NULL, false, 0, SPI_OK_INSERT) > 0;
+	error_context_stack = context.previous;
 	SPI_finish();
 	outbox_become_caller(&security);
 	PG_RETURN_BOOL(accepted);

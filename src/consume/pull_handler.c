@@ -260,17 +260,17 @@ outbox_pull_handler(const char *name, OutboxPullUse use, OutboxPullHandler *hand
 				 errmsg("permission denied to consume handler \"%s\"", name),
 				 errhint("Its owner can allow it: SELECT outbox.grant_consumer(%s, %s).",
 						 quote_literal_cstr(name), quote_literal_cstr(GetUserNameFromId(GetUserId(), false)))));
+	if (entry->handler.dropped && use == OUTBOX_PULL_CLAIM)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("handler \"%s\" was dropped", name),
+				 errhint("Nothing can be claimed from a dropped handler; create one.")));
 	if (entry->push)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("handler \"%s\" is a push handler", name),
 				 errdetail("It has a URL, and the dispatcher delivers its messages there."),
 				 errhint("Create a handler of its own, without a URL, to claim messages from.")));
-	if (entry->handler.dropped && use == OUTBOX_PULL_CLAIM)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("handler \"%s\" was dropped", name),
-				 errhint("Nothing can be claimed from a dropped handler; create one.")));
 	if (entry->why_copy != NULL && use == OUTBOX_PULL_CLAIM)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/session.h"
 #include "consume/arguments.h"
 #include "consume/obligations.h"
 #include "consume/outcome_row.h"
@@ -156,7 +157,7 @@ begin_settlement(Settlement *s, FunctionCallInfo fcinfo, const char *function, O
 	s->now = GetCurrentTimestamp();
 	s->disposition.action = action;
 	s->disposition.after = -1;
-	PreventCommandIfReadOnly(function);
+	outbox_require_writable(function);
 	outbox_pull_handler(outbox_handler_argument(fcinfo, 0), OUTBOX_PULL_SETTLE, &s->handler);
 }
 

@@ -225,7 +225,8 @@ outbox_sql_wait(PG_FUNCTION_ARGS)
 	TimestampTz now = GetCurrentTimestamp();
 
 	refuse_in_transaction(fcinfo);
-	PreventCommandDuringRecovery("outbox.wait()");
+	if (RecoveryInProgress())
+		outbox_require_writable("outbox.wait()");
 	wait.deadline = outbox_interval_argument(fcinfo, 1, "timeout", now, true, MAX_WAIT_DAYS);
 	wait.version = PG_ARGISNULL(2) ? OUTBOX_VERSION_DEFAULT :
 		outbox_int_argument(fcinfo, 2, "version", 0, PG_INT32_MAX);

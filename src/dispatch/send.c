@@ -420,6 +420,19 @@ capture_response(const HttpExchange *exchange)
 	return text;
 }
 
+/* Nobody follows it, so that is what to tell; its body is a page for browsers. */
+static char *
+describe_redirect(const HttpExchange *exchange)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	appendStringInfo(&text, "the receiver answered %d, and redirects are not followed", exchange->status);
+	if (exchange->location[0])
+		appendStringInfo(&text, "; it points to %s", outbox_error_text(exchange->location, strlen(exchange->location), HTTP_HEADER_LEN));
+	return text.data;
+}
+
 /* What an operator wants to read about a failed attempt: the failure, or the start of the response. */
 static char *
 describe_failure(const HttpExchange *exchange)
@@ -428,7 +441,9 @@ describe_failure(const HttpExchange *exchange)
 	char	   *text;
 
 	/* An answer has one too if its body cannot be read. */
-	if (exchange->error[0])
+	if (exchange->failure == HTTP_ANSWERED && exchange->status >= 300 && exchange->status < 400 && exchange->status != 304)
+		text = describe_redirect(exchange);
+	else if (exchange->error[0])
 		text = outbox_error_text(exchange->error, strlen(exchange->error), HTTP_ERROR_LEN);
 	else if (exchange->failure == HTTP_ANSWERED && exchange->response_len > 0)
 		text = outbox_error_text(exchange->response, exchange->response_len, outbox_max_response_capture);

@@ -134,7 +134,8 @@ static const OutboxFormat formats[] = {
 		.name = "raw",
 		.content_type = "application/json",
 		.batch_content_type = "application/json",
-		.own_content_type = true
+		.own_content_type = true,
+		.batch_items = "envelope"
 	},
 	{
 		.name = "envelope",

@@ -40,6 +40,13 @@ typedef struct OutboxFormat
 	void		(*append_head) (StringInfo out, const OutboxMessage *message, const char *source);
 	const char *tail;
 
+	/*
+	 * The format of an item of a batch; NULL: this one.  Each item says which
+	 * message it is, for a batch's own id says nothing of its items once they
+	 * come again in other company.
+	 */
+	const char *batch_items;
+
 	/* Header lines that are the same for all requests of a handler; NULL: none. */
 	void		(*write_form_lines) (struct OutboxRequest *lines, const struct OutboxRequestForm *form);
 

@@ -430,7 +430,8 @@ static void
 append_messages(OutboxRequest *request, const OutboxRequestForm *form,
 				const OutboxRequestItem *items, int nitems)
 {
-	const OutboxFormat *format = form->format;
+	const OutboxFormat *format = form->batch && form->format->batch_items != NULL ?
+		outbox_format_by_name(form->format->batch_items) : form->format;
 	StringInfo	buffer = &request->buffer;
 	int			start = 0;
 

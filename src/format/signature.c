@@ -131,8 +131,8 @@ refuse_secret(const char *detail)
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("invalid signing secret"),
 			 errdetail_internal("%s", detail),
-			 errhint("Use 'generate' to have one made, \"whsec_\" followed by 24 to 64 bytes in base64, "
-					 "or \"whsk_\" followed by an Ed25519 private key in base64.")));
+			 errhint("It is \"whsec_\" followed by 24 to 64 bytes in base64, or \"whsk_\" followed by an Ed25519 "
+					 "private key in base64. outbox.rotate_secret() makes one, and tells it.")));
 }
 
 /* Read a secret's text into bytes, or raise. */
@@ -278,6 +278,7 @@ outbox_signer_create(int nsecrets, const OutboxSecret *secrets)
 {
 	OutboxSigner *signer;
 
+	nsecrets = Min(nsecrets, OUTBOX_MAX_SIGNATURES);
 	signer = palloc0(offsetof(OutboxSigner, keys) + nsecrets * sizeof(SigningKey));
 	signer->cleanup.func = release_keys;
 	signer->cleanup.arg = signer;

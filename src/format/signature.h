@@ -23,6 +23,12 @@
 
 typedef struct OutboxSigner OutboxSigner;
 
+/*
+ * So many secrets of a handler sign, the newest of them, however often they
+ * are rotated: receivers bound the length of headers.
+ */
+#define OUTBOX_MAX_SIGNATURES 10
+
 /* One secret of a handler and how long it signs. */
 typedef struct OutboxSecret
 {
@@ -31,7 +37,8 @@ typedef struct OutboxSecret
 } OutboxSecret;
 
 /*
- * Prepare the keys of a handler, newest first.  Raises invalid_parameter_value
+ * Prepare the keys of a handler, newest first; what is beyond
+ * OUTBOX_MAX_SIGNATURES is passed over.  Raises invalid_parameter_value
  * for a secret that is none (see outbox_check_secret).
  */
 extern OutboxSigner *outbox_signer_create(int nsecrets, const OutboxSecret *secrets);

@@ -10,11 +10,11 @@
  * immediate caller and hands over to the PL/pgSQL function of the same name
  * in schema outbox_internal, as the owner:
  *
- *		outbox.pause_handler(name => 'x', reason => 'y')
- *		outbox_internal.pause_handler(caller, '{name, reason}', '{x, y}')
+ *		outbox.pause_handler(handler => 'x', reason => 'y')
+ *		outbox_internal.pause_handler(caller, '{handler, reason}', '{x, y}')
  *
- * Arguments travel as their names and texts; those that are NULL, or were
- * left out, do not travel.  Whoever may execute the public function need
+ * Arguments travel as their names and texts (arguments.h); those that are
+ * NULL, or were left out, do not travel.  Whoever may execute the public function need
  * not, and cannot, execute the other one.
  *
  * Some of them are secrets, which no statement is to see (secret.h), and what
@@ -26,23 +26,17 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
-#include "funcapi.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/regproc.h"
-#include "utils/syscache.h"
 
 #include "common/session.h"
 #include "common/sql_version.h"
-#include "handler/secret.h"
+#include "handler/arguments.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_as_owner);
 
@@ -81,63 +75,6 @@ apply_own_settings(void)
 			(void) set_config_option(own_settings[i].name, own_settings[i].value, PGC_SUSET, PGC_S_SESSION,
 									 GUC_ACTION_SAVE, true, 0, false);
 	}
-}
-
-/* The text of an argument; names of functions with their schema, whatever search_path says. */
-static Datum
-argument_text(Datum value, Oid type)
-{
-	Oid			output;
-	bool		is_varlena;
-
-	if (type == REGPROCEDUREOID)
-		return CStringGetTextDatum(format_procedure_qualified(DatumGetObjectId(value)));
-	getTypeOutputInfo(type, &output, &is_varlena);
-	return CStringGetTextDatum(OidOutputFunctionCall(output, value));
-}
-
-/* No statement is to see the secret: secret.h. */
-static void
-withhold(OutboxWithheld *withheld, char *name, Datum *argument)
-{
-	char	   *value = TextDatumGetCString(*argument);
-
-	if (strcmp(name, "secret") == 0 && strcmp(value, "generate") == 0)
-		return;
-	outbox_withhold(withheld, name, value);
-	*argument = CStringGetTextDatum(OUTBOX_WITHHELD);
-}
-
-/* The given arguments of this call, as two arrays, but for the secrets among them. */
-static void
-collect_arguments(FunctionCallInfo fcinfo, Datum *names, Datum *texts, OutboxWithheld *withheld)
-{
-	HeapTuple	proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(fcinfo->flinfo->fn_oid));
-	Datum	   *name_elems = palloc(sizeof(Datum) * PG_NARGS());
-	Datum	   *text_elems = palloc(sizeof(Datum) * PG_NARGS());
-	Oid		   *types;
-	char	  **argnames;
-	char	   *modes;
-	int			n = 0;
-
-	if (!HeapTupleIsValid(proc))
-		elog(ERROR, "cache lookup failed for function %u", fcinfo->flinfo->fn_oid);
-	if (get_func_arg_info(proc, &types, &argnames, &modes) != PG_NARGS() || argnames == NULL)
-		elog(ERROR, "function %u does not name its arguments", fcinfo->flinfo->fn_oid);
-	ReleaseSysCache(proc);
-
-	for (int i = 0; i < PG_NARGS(); i++)
-	{
-		if (PG_ARGISNULL(i))
-			continue;
-		name_elems[n] = CStringGetTextDatum(argnames[i]);
-		text_elems[n] = argument_text(PG_GETARG_DATUM(i), types[i]);
-		if (outbox_is_secret_option(argnames[i]))
-			withhold(withheld, argnames[i], &text_elems[n]);
-		n++;
-	}
-	*names = PointerGetDatum(construct_array(name_elems, n, TEXTOID, -1, false, TYPALIGN_INT));
-	*texts = PointerGetDatum(construct_array(text_elems, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 /* The result of the other function, for the caller of this one. */
@@ -187,13 +124,13 @@ outbox_sql_as_owner(PG_FUNCTION_ARGS)
 	Datum		result;
 	bool		isnull;
 
-	PreventCommandIfReadOnly(psprintf("outbox.%s()", function));
+	outbox_require_writable(psprintf("outbox.%s()", function));
 	outbox_require_sql(OUTBOX_MAY_CONFIGURE);
 	nestlevel = NewGUCNestLevel();
 	apply_own_settings();
 
 	values[0] = CStringGetTextDatum(GetUserNameFromId(GetUserId(), false));
-	collect_arguments(fcinfo, &values[1], &values[2], &withheld);
+	outbox_collect_arguments(fcinfo, &values[1], &values[2], &withheld);
 
 	SPI_connect();
 	outbox_become_owner(&caller);

@@ -21,10 +21,7 @@
 
 #include "nodes/pg_list.h"
 
-/*
- * What stands for a secret among the arguments that a statement sees.  That
- * one is to be generated is no secret, and is passed on as it is.
- */
+/* What stands for a secret among the arguments that a statement sees. */
 #define OUTBOX_WITHHELD "withheld"
 
 /* The secrets that were given to one call, an element a secret; lives as long as the call. */

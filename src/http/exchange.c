@@ -98,6 +98,7 @@ outbox_exchange_clear_answer(HttpExchange *exchange)
 	exchange->outcome[0] = '\0';
 	exchange->content_type[0] = '\0';
 	exchange->content_encoding[0] = '\0';
+	exchange->location[0] = '\0';
 	exchange->encoded = false;
 	exchange->response_len = 0;
 	exchange->response_total = 0;
@@ -156,6 +157,8 @@ outbox_exchange_header(HttpExchange *exchange, const char *name, size_t name_len
 		keep_value(exchange->content_type, value, value_len);
 	else if (outbox_same_word(name, name_len, "content-encoding"))
 		keep_coding(exchange, value, value_len);
+	else if (outbox_same_word(name, name_len, "location"))
+		keep_value(exchange->location, value, value_len);
 }
 
 static size_t

@@ -100,6 +100,7 @@ typedef struct HttpExchange
 	char		outcome[HTTP_HEADER_LEN];	/* outbox-outcome */
 	char		content_type[HTTP_HEADER_LEN];	/* the same way */
 	char		content_encoding[HTTP_HEADER_LEN];
+	char		location[HTTP_HEADER_LEN];	/* where a redirect points, which nobody follows */
 	bool		encoded;		/* in a content coding that could not be undone: error says which */
 	const char *response;		/* captured start of the body, any bytes, decoded unless encoded */
 	size_t		response_len;

@@ -37,15 +37,28 @@ static OutboxPlan handler_plan = {
 	.argtypes = {TEXTOID}
 };
 
-/* How many deliveries are due, up to a thousand; $1 NULL: of any handler. */
+/*
+ * How many deliveries are due, up to a thousand.  $1 NULL: of those handlers
+ * that get rid of theirs by themselves; consumers may be away for good, and
+ * what is paused waits for an operator.
+ */
 static OutboxPlan due_plan = {
 	.sql = "SELECT pg_catalog.count(*) FROM ("
-	"SELECT d.message_id FROM outbox.handler h CROSS JOIN LATERAL ("
+	"SELECT d.message_id FROM outbox.handler h"
+	" LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id CROSS JOIN LATERAL ("
 	"SELECT d.message_id FROM outbox.delivery d"
 	" WHERE d.handler_id OPERATOR(pg_catalog.=) h.id"
 	" AND d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()"
 	" ORDER BY d.due_at, d.message_id LIMIT 1000) d"
-	" WHERE $1 IS NULL OR h.id OPERATOR(pg_catalog.=) $1 LIMIT 1000) due",
+	" WHERE h.id OPERATOR(pg_catalog.=) $1"
+	" OR ($1 IS NULL AND h.url IS NOT NULL AND s.paused_at IS NULL) LIMIT 1000) due",
+	.nargs = 1,
+	.argtypes = {INT4OID}
+};
+
+static OutboxPlan paused_plan = {
+	.sql = "SELECT EXISTS (SELECT FROM outbox.handler_status s"
+	" WHERE s.handler_id OPERATOR(pg_catalog.=) $1 AND s.paused_at IS NOT NULL)",
 	.nargs = 1,
 	.argtypes = {INT4OID}
 };
@@ -97,6 +110,18 @@ deadline_of(Interval *timeout)
 	return deadline;
 }
 
+/* Waiting for a handler that is paused would be in vain. */
+static void
+refuse_paused(const char *handler, int32 handler_id)
+{
+	if (!DatumGetBool(look_up(&paused_plan, Int32GetDatum(handler_id), false)))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("handler \"%s\" is paused and has due deliveries", handler),
+			 errhint("Call outbox.resume_handler() first.")));
+}
+
 /* CALL outbox.drain(handler text, timeout interval) */
 Datum
 outbox_sql_drain(PG_FUNCTION_ARGS)
@@ -129,6 +154,8 @@ outbox_sql_drain(PG_FUNCTION_ARGS)
 		int64		due = DatumGetInt64(look_up(&due_plan, Int32GetDatum(handler_id), handler == NULL));
 
 		SPI_freetuptable(SPI_tuptable);
+		if (due > 0 && handler != NULL)
+			refuse_paused(handler, handler_id);
 		SPI_commit();
 		if (due == 0)
 			break;

@@ -133,11 +133,10 @@ read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments)
 	arguments->max_delay = interval_arg(fcinfo, ARG_MAX_DELAY);
 }
 
-/* PostgreSQL's own errors for a transaction that may not write. */
 static void
 require_writable(const char *function)
 {
-	PreventCommandIfReadOnly(function);
+	outbox_require_writable(function);
 	PreventCommandIfParallelMode(function);
 }
 
@@ -259,9 +258,11 @@ insert_deduplicated(Staging *staging, OutboxNewMessage *message)
 {
 	OutboxSecurity caller;
 	StageStatus status;
+	ErrorContextCallback context = {error_context_stack, outbox_hint_at_snapshot, NULL};
 
 	SPI_connect();
 	outbox_become_owner_to_write(&caller, "message");
+	error_context_stack = &context;
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -273,6 +274,7 @@ insert_deduplicated(Staging *staging, OutboxNewMessage *message)
 		if (look_up_first(staging, message, &status))
 			break;
 	}
+	error_context_stack = context.previous;
 	outbox_become_caller(&caller);
 	SPI_finish();
 
@@ -461,7 +463,10 @@ read_texts(FunctionCallInfo fcinfo, int arg, const char *name, OutboxNewMessage 
 	}
 }
 
-/* Read the messages of stage_many() and check every one of them. */
+/*
+ * Read the messages of stage_many() and check every one of them.  NULL is what
+ * array_agg() makes of no rows, which are no messages.
+ */
 static OutboxNewMessage *
 read_messages(FunctionCallInfo fcinfo, Staging *staging, int *n)
 {
@@ -469,11 +474,6 @@ read_messages(FunctionCallInfo fcinfo, Staging *staging, int *n)
 	Datum	   *payloads = array_arg(fcinfo, ARG_PAYLOAD, "payloads", JSONBOID, &nulls, n);
 	OutboxNewMessage *messages;
 
-	if (payloads == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("payloads must not be NULL"),
-				 errhint("An empty array stages nothing.")));
 	messages = MemoryContextAllocExtended(CurrentMemoryContext, sizeof(OutboxNewMessage) * Max(*n, 1),
 										  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	read_texts(fcinfo, ARG_KEY, "keys", messages, *n, offsetof(OutboxNewMessage, key));

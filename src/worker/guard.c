@@ -12,20 +12,26 @@
 #include <signal.h>
 
 #include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "tcop/utility.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "common/session.h"
 #include "compat.h"
 #include "shared/doorbell.h"
 #include "shared/lockout.h"
@@ -52,7 +58,11 @@ typedef struct GuardedCommand
 	bool		creates;		/* takes it as a template */
 	bool		changes_list;	/* of databases that can be connected to */
 	const char *commits_prepared;	/* the transaction's name; NULL: none */
+	bool		drops_extension;
 } GuardedCommand;
+
+/* More outstanding deliveries than this are many. */
+#define MANY 1000
 
 static const char *
 string_option(List *options, const char *name, const char *otherwise)
@@ -67,6 +77,19 @@ string_option(List *options, const char *name, const char *otherwise)
 			return defGetString(option);
 	}
 	return otherwise;
+}
+
+static bool
+names_outbox(List *objects)
+{
+	ListCell   *lc;
+
+	foreach(lc, objects)
+	{
+		if (strcmp(strVal(lfirst(lc)), "outbox") == 0)
+			return true;
+	}
+	return false;
 }
 
 static void
@@ -97,9 +120,50 @@ classify(Node *parsetree, GuardedCommand *command)
 			if (((TransactionStmt *) parsetree)->kind == TRANS_STMT_COMMIT_PREPARED)
 				command->commits_prepared = ((TransactionStmt *) parsetree)->gid;
 			break;
+		case T_DropStmt:
+			if (((DropStmt *) parsetree)->removeType == OBJECT_EXTENSION)
+				command->drops_extension = names_outbox(((DropStmt *) parsetree)->objects);
+			break;
 		default:
 			break;
 	}
+}
+
+/* How many deliveries are outstanding here; no more than MANY are counted. */
+static int
+count_outstanding(void)
+{
+	Oid			relid = OidIsValid(get_extension_oid("outbox", true)) ? outbox_relation_oid("delivery", true) : InvalidOid;
+	Relation	rel;
+	Snapshot	snapshot;
+	TableScanDesc scan;
+	TupleTableSlot *slot;
+	int			n = 0;
+
+	if (!OidIsValid(relid))
+		return 0;
+	rel = table_open(relid, AccessShareLock);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	slot = table_slot_create(rel, NULL);
+	scan = table_beginscan(rel, snapshot, 0, NULL);
+	while (n < MANY && table_scan_getnextslot(scan, ForwardScanDirection, slot))
+		n++;
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return n;
+}
+
+static void
+warn_of_outstanding(int n)
+{
+	if (n == 0)
+		return;
+	ereport(WARNING,
+			(n < MANY ? errmsg("outstanding deliveries that were dropped with extension \"outbox\": %d", n)
+			 : errmsg("outstanding deliveries that were dropped with extension \"outbox\": %d or more", n),
+			 errhint("If they are still to be sent, ROLLBACK. outbox.backlog shows whose they are; CALL outbox.drain() waits for them.")));
 }
 
 /* Would PostgreSQL let this user run the command?  Others must not be able to disturb a dispatcher. */
@@ -180,6 +244,7 @@ guard_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, Proces
 {
 	GuardedCommand command;
 	int			marks = 0;
+	int			outstanding = 0;
 
 	classify(pstmt->utilityStmt, &command);
 	if (command.database != NULL)
@@ -189,7 +254,10 @@ guard_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, Proces
 	if (command.commits_prepared != NULL)
 		marks = outbox_prepared_marks(command.commits_prepared);
 
+	if (command.drops_extension)
+		outstanding = count_outstanding();
 	run_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	warn_of_outstanding(outstanding);
 
 	/* The tree may be gone by now: COMMIT frees what holds it. */
 	if (command.changes_list)

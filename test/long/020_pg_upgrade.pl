@@ -58,7 +58,7 @@ CREATE FUNCTION settled(s outbox.settlement) RETURNS void LANGUAGE sql BEGIN ATO
 ALTER FUNCTION settled(outbox.settlement) OWNER TO app;
 CREATE VIEW overdue AS SELECT * FROM outbox.deliveries WHERE state = 'pending';
 }, 'shop');
-$old->handler('push', ['a.*'], $receiver->url('/push'), database => 'shop', secret => 'generate', authorization => 'Bearer x', headers => '{"x-a": "b"}',
+$old->handler('push', ['a.*'], $receiver->url('/push'), database => 'shop', secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', authorization => 'Bearer x', headers => '{"x-a": "b"}',
 	rules => '{"404": "cancel"}', backoff => '{1 h}', max_attempts => 2);
 $old->handler('hooked', ['h.*'], $receiver->url('/hooked'), database => 'shop', on_settle => 'settled(outbox.settlement)');
 $old->handler('keyed', ['k.*'], $receiver->url('/keyed'), database => 'shop', ordered => 'true');

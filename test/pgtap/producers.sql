@@ -11,7 +11,7 @@ FROM (VALUES
 	('outbox.stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay}'::text[]),
 	('outbox.try_stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay,id,status,detail}'),
 	('outbox.stage_many', '{topic,payloads,keys,dedupe_keys,tenant,correlation_id,headers,deliver_at,delay,min_version}'),
-	('outbox.drop_handler', '{name}'), ('outbox.pause_handler', '{name,reason}'), ('outbox.resume_handler', '{name}')) v (f, names)
+	('outbox.drop_handler', '{handler}'), ('outbox.pause_handler', '{handler,reason}'), ('outbox.resume_handler', '{handler}')) v (f, names)
 	JOIN pg_proc p ON p.oid = v.f::regproc;
 SELECT is((pronargs - pronargdefaults)::int, required, proname || ' requires as few arguments as it can')
 FROM (VALUES ('outbox.stage', 1), ('outbox.try_stage', 1), ('outbox.stage_many', 2), ('outbox.create_handler', 2), ('outbox.alter_handler', 1),

@@ -57,6 +57,32 @@ SELECT is_empty($$
 	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind IN ('r', 'v', 'm') AND obj_description(c.oid, 'pg_class') IS NULL
 $$, 'every table and view has a comment');
 
+SELECT is_empty($$
+	SELECT c.oid::regclass, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'v' AND a.attnum > 0 AND coalesce(col_description(c.oid, a.attnum), '') = ''
+$$, 'every column of a view has a comment');
+SELECT is_empty($$
+	SELECT c.oid::regclass, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'v' AND a.atttypid = 'interval'::regtype
+		AND NOT EXISTS (SELECT FROM pg_attribute s WHERE s.attrelid = c.oid AND s.attname = a.attname || '_seconds' AND s.atttypid = 'float8'::regtype)
+		AND NOT (c.relname = 'handlers' AND EXISTS (SELECT FROM outbox_internal.options() o WHERE o.name = a.attname))
+		AND NOT (c.relname = 'schedules' AND EXISTS (SELECT FROM outbox_internal.schedule_options() o WHERE o.name = a.attname))
+$$, 'what is an interval is there in seconds too, for exporters that know numbers only');
+
+-- One name for one thing.
+SELECT is_empty($$
+	SELECT c.oid::regclass FROM pg_class c
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'v' AND c.relname NOT IN ('dispatchers', 'messages', 'schedules', 'unrouted', 'watched')
+		AND 2 <> (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND (a.attname, a.atttypid) IN (('handler', 'text'::regtype), ('handler_id', 'int'::regtype)))
+$$, 'every view of deliveries or handlers can be joined by handler or handler_id');
+SELECT is_empty($$
+	SELECT p.oid::regprocedure FROM pg_proc p
+	WHERE p.pronamespace = 'outbox'::regnamespace
+		AND ('name' = ANY (p.proargnames) AND p.proname !~ 'schedule|run'
+			OR 'handler' = ANY (p.proargnames) AND p.proargnames[1] <> 'handler' AND NOT (p.proargnames[1] = 'id' AND p.proargnames[2] = 'handler')
+				AND coalesce(p.proargmodes[array_position(p.proargnames, 'handler')], 'i') IN ('i', 'b'))
+$$, 'a handler is called handler, and comes first or right after the message''s id');
+
 -- One signature per name: untyped driver parameters make overloads ambiguous.
 SELECT is_empty($$
 	SELECT proname FROM pg_proc WHERE pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) GROUP BY pronamespace, proname HAVING count(*) > 1

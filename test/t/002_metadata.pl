@@ -113,6 +113,71 @@ while ($install =~ /(RAISE EXCEPTION .*?;)/sg)
 }
 is(join("\n", @without), '', 'every error of a call has a hint');
 
+# README.md says of each setting when a change of it is in force: that depends on
+# who reads it, workers or the sessions of users.
+my ($settings) = $readme =~ /\n(\| setting .*?)\n\n/s;
+my %in_force = $settings =~ /^\| `outbox\.(\w+)` \|[^|]*\| ([^|]*?) \|/mg;
+my %reader = map { $_ => do { local $/; local @ARGV = glob "$root/src/$_/*.c"; join '', <> } } qw(consume dispatch on_settle operate stage table worker);
+my %read_by;
+foreach my $setting (slurp('src/guc.c') =~ /"outbox\.(\w+)",/g)
+{
+	my @rooms = grep { $reader{$_} =~ /\boutbox_\Q$setting\E\b/ } keys %reader;
+	# What logs attempts and what checks addresses is there for both, or read elsewhere.
+	@rooms = ({ log_attempts => [qw(consume dispatch)], blocked_networks => ['dispatch'], max_databases => [] }->{$setting} || \@rooms)->@*;
+	$read_by{$setting} = join ', ', (grep { /^(?:dispatch|on_settle|worker)$/ } @rooms) ? 'reload' : (), (grep { /^(?:consume|operate|stage)$/ } @rooms) ? 'session' : ();
+}
+@read_by{qw(max_databases transport)} = qw(restart start);
+is_deeply(\%in_force, \%read_by, 'README.md says when each setting is in force');
+
+# README.md's table of errors has what callers can meet, and nothing else.
+my %raised = map { $_ => 1 } $install =~ /ERRCODE = '([a-z_]+)'/g;
+foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.c" } qw(common format handler consume operate policy shared stage table watch))
+{
+	while ($text =~ /\b(?:ereport\(ERROR,|outbox_fault\()(.*?);\n/sg)
+	{
+		my $error = $1;
+		$raised{ lc $_ } = 1 foreach $error =~ /ERRCODE_(?:T_R_)?(\w+)/g;
+	}
+}
+# Those are the library's own mistakes, want of memory, and a trigger put where it does not belong.
+delete @raised{qw(internal_error out_of_memory e_r_i_e_trigger_protocol_violated)};
+# From a snapshot that is too old: PostgreSQL's, with a hint of outbox.
+$raised{serialization_failure} = 1;
+my ($table) = $readme =~ /\n(\| SQLSTATE .*?)\n\n/s;
+my %told;
+foreach my $row (split /\n/, $table)
+{
+	my ($states, $names, $when, $remedy) = map { s/^\s+|\s+$//gr } (split /\|/, $row)[ 1 .. 4 ];
+	next if $states =~ /^(?:SQLSTATE|-+)/;
+	@told{ split /, /, $names } = split /, /, $states;
+	ok($when && $remedy, "README.md says when $names is raised and what to do");
+}
+is(join(' ', sort keys %told), join(' ', sort keys %raised), 'README.md lists the errors that are raised');
+my $headers = qx(@{[ $ENV{PG_CONFIG} || 'pg_config' ]} --includedir-server 2>/dev/null) =~ s/\n//r . '/utils/errcodes.h';
+SKIP:
+{
+	skip "SQLSTATEs: no $headers", 1 unless -e $headers;
+	my $codes = do { local (@ARGV, $/) = $headers; <> };
+	my %state = map { my ($name, $characters) = @$_; lc $name => $characters =~ s/[', ]//gr }
+	  map { [/ERRCODE_(\w+) MAKE_SQLSTATE\(([^)]*)\)/] } grep { /MAKE_SQLSTATE/ } split /\n/, $codes;
+	is(join(' ', map { "$_ " . ($state{$_} // $state{"t_r_$_"} // '?') } sort keys %told), join(' ', map { "$_ $told{$_}" } sort keys %told), 'by their SQLSTATE');
+}
+
+# So does its table of codes.
+my ($codes) = $readme =~ /\n(\| code \|.*?)\n\n/s;
+my %code = map { $_ => 1 } map { /`([a-z_]+)`/g } map { (split /\|/)[1] } split /\n/, $codes;
+my %given = map { $_ => 1 } ($install =~ /\bcode = '([a-z_]+)', \w+ = /g, $install =~ /cancel_rows\(places, '([a-z_]+)'/g, $install =~ /\bcode text DEFAULT '([a-z_]+)'/g);
+foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.[ch]" } qw(consume dispatch on_settle policy stage))
+{
+	$given{$_} = 1 foreach ($text =~ /(?:\bcode\b|_code\b)(?:(?!\n).)*"([a-z_]+)"(?:, sizeof|\);|\};)/g,
+		$text =~ /#define (?:OUTBOX_LEASE_EXPIRED|OUTBOX_BATCH_ANSWER_CODE|ON_SETTLE_FAILED) "([a-z_]+)"/g);
+	my ($failures) = $text =~ /\nfailure_code\(.*?\{(.*?)\n\}/s;
+	$given{$_} = 1 foreach ($failures // '') =~ /return "([a-z]+)";/g;
+	my ($said) = $text =~ /\nmean_said\(.*?\{(.*?)\n\}/s;
+	$given{$_} = 1 foreach grep { $_ ne 'ok' } ($said // '') =~ /"([a-z]+)"/g;
+}
+is(join(' ', sort keys %code), join(' ', sort keys %given), 'README.md lists the codes that are given');
+
 foreach my $link ($readme =~ /\]\(#([a-z-]+)\)/g)
 {
 	my ($heading) = grep { lc($_) =~ s/[^a-z ]//gr =~ s/ /-/gr eq $link } $readme =~ /^#+ (.*)$/mg;

@@ -85,6 +85,8 @@ foreach my $name (sort keys %bad)
 	like($node->sql("SELECT code FROM outbox.deliveries WHERE handler = '$name'"), $bad{$name}[1], "$name: with its code");
 }
 is($receiver->count('/stolen'), 0, 'redirects are never followed');
+is($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'redirect'"),
+	'the receiver answered 302, and redirects are not followed; it points to ' . $receiver->url('/stolen'), 'which the error says, and where it points');
 cmp_ok($node->sql("SELECT octet_length(error) FROM outbox.dead_letters WHERE handler = 'big'"), '<=', 1024, 'of a big body the start is kept');
 like($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'bytes'"), qr/^a.*b/, 'NUL and invalid UTF-8 do no harm');
 is($node->sql("SELECT error FROM outbox.dead_letters WHERE handler = 'page'"), '502 Bad Gateway', 'of a page what is to be read');

@@ -140,7 +140,7 @@ $node->wait_for(state_of($queued[2]), 'delivered', 'the queue goes on');
 is($receiver->ids('/queue')->{ $queued[1] }, undef, 'without the cancelled one');
 
 # Somebody locks what the dispatcher wants to read anew: deliveries go on.
-$node->handler('goes', ['goes.*'], $receiver->url('/goes'), secret => 'generate');
+$node->handler('goes', ['goes.*'], $receiver->url('/goes'), secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw');
 my $producer = PsqlSession->new($node);
 $producer->run("SELECT outbox.stage('goes.x')");
 ok($receiver->wait_for_requests(1, '/goes'), 'a lane works');

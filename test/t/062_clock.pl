@@ -124,7 +124,7 @@ is($node->dispatcher_pid, $dispatcher, 'all by one dispatcher');
 # A breaker that was written when the clock was ahead.
 $receiver->on('/broken', { status => 500 }, {});
 $node->stage('broken.last');
-$node->wait_until("SELECT breaker = 'open' FROM outbox.handlers WHERE name = 'broken'");
+$node->wait_until("SELECT breaker = 'open' FROM outbox.handlers WHERE handler = 'broken'");
 $node->stop;
 set_clock(-7200);
 with_clock(sub { $node->start });

@@ -72,7 +72,7 @@ unlike($node->log_text, qr/WARNING|ERROR|FATAL/, 'and nobody has failed of it');
 $receiver->on('/load', { hang => 1 });
 $node->sql("SELECT outbox.stage('load.item')") foreach 1 .. 3;
 $receiver->wait_for_requests($staged + 3, '/load');
-my $cancelled = $node->sql("SELECT sum(outbox.cancel(message_id, 'no longer wanted')) FROM (SELECT message_id FROM outbox.deliveries WHERE state = 'pending' ORDER BY message_id LIMIT 2) AS d");
+my $cancelled = $node->sql("SELECT sum(outbox.cancel(message_id, reason => 'no longer wanted')) FROM (SELECT message_id FROM outbox.deliveries WHERE state = 'pending' ORDER BY message_id LIMIT 2) AS d");
 is($cancelled, 2, 'two are cancelled while their requests are out');
 $receiver->release;
 $receiver->on('/load', { status => 200 });

@@ -21,7 +21,7 @@ BEGIN
 	PERFORM pg_advisory_xact_lock(1);
 END $$;
 ALTER FUNCTION settled(outbox.settlement) OWNER TO worker}, 'prod');
-$node->handler('push', ['a.*'], $receiver->url('/push'), database => 'prod', secret => 'generate', authorization => 'Bearer x',
+$node->handler('push', ['a.*'], $receiver->url('/push'), database => 'prod', secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', authorization => 'Bearer x',
 	backoff => '{1 h}', max_attempts => 2);
 $node->handler('pull', ['p.*'], undef, database => 'prod', ordered => 'true');
 $node->handler('hooked', ['h.*'], $receiver->url('/hooked'), database => 'prod', on_settle => 'settled(outbox.settlement)');

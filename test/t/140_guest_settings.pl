@@ -166,7 +166,7 @@ sub live
 		retry_after_max => '1 day 00:00:01', rules => '{\"5xx\": {\"max_attempts\": 2, \"backoff_max\": \"1.5 s\"}}', on_settle => 'app.note(outbox.settlement)') FROM app.vault");
 	as_user("SELECT outbox.create_handler('$h-fails', ARRAY['$h.fails'], '$url-fails', max_attempts => 1, unix_socket => NULL)");
 	as_user("SELECT outbox.create_handler('$h-pull', ARRAY['$h.pull'])");
-	my $exact = "SELECT rate_limit::text || ' ' || jitter || ' ' || timeout || ' ' || backoff::text || ' ' || retry_after_max FROM outbox.handlers WHERE name = '$h'";
+	my $exact = "SELECT rate_limit::text || ' ' || jitter || ' ' || timeout || ' ' || backoff::text || ' ' || retry_after_max FROM outbox.handlers WHERE handler = '$h'";
 	my $read = sub { local $ENV{PGOPTIONS} = "$spared $quiet -c extra_float_digits=1 -c IntervalStyle=postgres"; return $node->sql($_[0]); };
 	is($read->($exact), '1234.5678901234567 0.12345678901234568 00:00:12.345678 {00:00:01.000001,"1 day 02:00:00","1 mon"} 1 day 00:00:01', "$scope: options of a handler are exactly what was asked for");
 	as_user("SELECT outbox.alter_handler('$h', concurrency => 7)");
@@ -197,7 +197,7 @@ sub live
 	is(as_user("SELECT count(*) FROM outbox.deliveries WHERE handler = '$h-fails' AND state = 'delivered'"), 2, "$scope: and drained");
 	as_user("SELECT outbox.pause_handler('$h', 'for a while')");
 	my $id = as_user("SELECT outbox.stage('$h.ok', payload) FROM app.vault");
-	is(as_user("SELECT outbox.cancel('$id', 'not wanted')"), 1, "$scope: cancelled");
+	is(as_user("SELECT outbox.cancel('$id', reason => 'not wanted')"), 1, "$scope: cancelled");
 	as_user("SELECT outbox.resume_handler('$h')");
 	my $rotated = as_user("SELECT outbox.rotate_secret('$h', '1 h')");
 	like($rotated, qr/^whsec_/, "$scope: a secret is rotated");

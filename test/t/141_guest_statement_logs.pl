@@ -33,7 +33,8 @@ $node->sql(<<"END");
 SELECT outbox.create_handler('given', '{given.*}', '$url', secret => s.value, "authorization" => t.value)
 FROM vault s, vault t WHERE s.name = 'secret' AND t.name = 'token';
 SELECT outbox.alter_handler('given', secret => value) FROM vault WHERE name = 'other';
-SELECT outbox.create_handler('generated', '{generated.*}', '$url', secret => 'generate');
+SELECT outbox.create_handler('generated', '{generated.*}', '$url');
+SELECT outbox.rotate_secret('generated');
 END
 my $rotated = $node->sql("SELECT outbox.rotate_secret('generated', '1 day')");
 like($rotated, qr/^whsec_/, 'a secret was rotated');

@@ -109,7 +109,7 @@ SQL
 $node->wait_for("SELECT string_agg(DISTINCT handler || ' ' || state, ', ' ORDER BY handler || ' ' || state) FROM outbox.deliveries",
 	'dropped pending, fails dead, gone dead, hooked delivered, ok delivered, pull "quoted\' one pending, slow pending', 'all are delivered or dead');
 is($node->sql('SELECT count(*) FROM public.settled'), 5, 'functions ran');
-$node->wait_for("SELECT string_agg(name || ' ' || CASE WHEN paused_at IS NULL THEN breaker ELSE 'paused' END, ', ' ORDER BY name) FROM outbox.handlers WHERE name IN ('gone', 'fails')", 'fails open, gone paused', 'a breaker is open and a handler paused');
+$node->wait_for("SELECT string_agg(handler || ' ' || CASE WHEN paused_at IS NULL THEN breaker ELSE 'paused' END, ', ' ORDER BY handler) FROM outbox.handlers WHERE handler IN ('gone', 'fails')", 'fails open, gone paused', 'a breaker is open and a handler paused');
 $node->sql(<<'SQL');
 SET ROLE "we ""rk' er";
 SELECT outbox.claim('pull "quoted'' one', 5);
@@ -191,7 +191,7 @@ $node->sql('SET ROLE builder; GRANT pg_read_all_data, pg_write_all_data TO build
 $node->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'rented');
 foreach my $database (qw(postgres rented))
 {
-	$node->sql("SELECT outbox.create_handler('secret', '{secret}', '$url/ok', secret => 'generate', timeout => '9 s'), outbox.create_handler('drawn', '{drawn}'), outbox.grant_consumer('drawn', 'reader'), outbox.stage('drawn'), outbox.accept('s', 'mine')", $database);
+	$node->sql("SELECT outbox.create_handler('secret', '{secret}', '$url/ok', secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', timeout => '9 s'), outbox.create_handler('drawn', '{drawn}'), outbox.grant_consumer('drawn', 'reader'), outbox.stage('drawn'), outbox.accept('s', 'mine')", $database);
 }
 my %rows = map { my $table = $_; ($table => $node->sql("SELECT count(*) FROM outbox.$table", 'rented')) } @tables;
 foreach my $role (qw(reader writer), $self_made ? 'builder' : ())
@@ -223,7 +223,7 @@ foreach my $role ('writer', $self_made ? 'builder' : ())
 }
 is_deeply({ map { my $table = $_; ($table => $node->sql("SELECT count(*) FROM outbox.$table", 'rented')) } @tables }, \%rows, 'every row is still there');
 like($node->sql_error("SET ROLE writer; INSERT INTO outbox.consumer (handler_id, role, role_oid, home, granted_at, granted_by) VALUES (2, 'writer', 'writer'::regrole, gen_random_uuid(), now(), 'writer')", 'rented'), qr/ERROR:  42501: new row violates row-level security policy for table "consumer"/, 'a row of its own is refused');
-is($node->sql("SELECT name || ' ' || timeout FROM outbox.handlers WHERE name = 'secret'", 'rented'), 'secret 00:00:09', 'and as it was');
+is($node->sql("SELECT handler || ' ' || timeout FROM outbox.handlers WHERE handler = 'secret'", 'rented'), 'secret 00:00:09', 'and as it was');
 like($node->sql_error("SET ROLE landlord; $_", 'rented'), qr/ERROR:  42501/, "the database's owner: $_")
   foreach 'SELECT FROM outbox.message', 'SELECT FROM outbox.handler_secret', 'UPDATE outbox.handler SET timeout = timeout', "SELECT outbox.stage('drawn')", 'SELECT FROM outbox.dead_letters', 'DROP TABLE outbox.message', 'CREATE TABLE outbox.mine ()', 'ALTER EXTENSION outbox UPDATE', 'DROP EXTENSION outbox';
 is($node->sql("SELECT string_agg(DISTINCT r.rolname || ' ' || p.proname, ', ') FROM pg_roles r, pg_proc p WHERE r.rolname ~ '^pg_' AND p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND has_function_privilege(r.oid, p.oid, 'EXECUTE') AND p.proname NOT IN ('health', 'dispatchers')", 'rented'), '', 'no predefined role may execute anything but what pg_monitor is granted');

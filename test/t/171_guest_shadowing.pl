@@ -99,7 +99,7 @@ sub calls
 {
 	my $name = shift;
 	return <<"SQL";
-SELECT outbox.create_handler('$name', '{$name.*}', '$url/ok', headers => '{"a": "b"}', rules => '{"404": "cancel"}', backoff => '{1 s}', "authorization" => 'x', secret => 'generate', on_settle => 'functions.on_settle(outbox.settlement)');
+SELECT outbox.create_handler('$name', '{$name.*}', '$url/ok', headers => '{"a": "b"}', rules => '{"404": "cancel"}', backoff => '{1 s}', "authorization" => 'x', secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', on_settle => 'functions.on_settle(outbox.settlement)');
 SELECT outbox.create_handler('$name slow', '{$name.*}', '$url/fails', ordered => true, on_dead => 'block', max_attempts => 2, backoff => '{1 day}');
 SELECT outbox.create_handler('$name pull', '{$name.*}', ordered => true, on_dead => 'block', rules => '{"*": {"streak": 2}}');
 SELECT outbox.alter_handler('$name', timeout => '1 s', reset => '{connect_timeout}'), outbox.pause_handler('$name'), outbox.resume_handler('$name');
@@ -119,7 +119,7 @@ SELECT outbox.fail('$name pull', :'id', :attempt), outbox.fail_many('$name pull'
 SELECT outbox.complete('$name pull', :'id', :attempt), outbox.complete_many('$name pull', ARRAY[:'id']::pg_catalog.uuid[], ARRAY[:attempt]);
 CALL outbox.wait('$name pull', '1 ms');
 SELECT outbox.accept('s', '$name'), outbox.accept('s', '$name', '1 s');
-SELECT outbox.requeue(:'id'), outbox.cancel(:'id', 'reason', '$name pull'), outbox.requeue(:'id', '$name pull');
+SELECT outbox.requeue(:'id'), outbox.cancel(:'id', '$name pull', 'reason'), outbox.requeue(:'id', '$name pull');
 SELECT outbox.requeue_where('$name', '$name.*', code => 'x', since => '-infinity', dry_run => true), outbox.replay('$name', '-infinity', backfill => true, dry_run => true), outbox.cancel_where('$name pull', '$name.*', dry_run => true);
 SELECT outbox.requeue_where('$name', '$name.*', since => '-infinity', include_delivered => true, include_cancelled => true), outbox.replay('$name', '-infinity', backfill => true, max_rows => 5, settled_before => pg_catalog.now()), outbox.retry_now(:'first');
 SELECT * FROM outbox.verify();

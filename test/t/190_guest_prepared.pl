@@ -49,7 +49,7 @@ ok($receiver->wait_for_requests(1, '/made'), 'a handler that was made in a prepa
 # --- one that stages nothing but changes what is out of sight
 $node->sql("SELECT outbox.pause_handler('h')");
 my $id = $node->stage('p.three');
-prepare('cancelled', "SELECT outbox.cancel('$id', 'no longer wanted')");
+prepare('cancelled', "SELECT outbox.cancel('$id', reason => 'no longer wanted')");
 commit_prepared('cancelled');
 $node->sql("SELECT outbox.resume_handler('h')");
 $node->stage('p.four');

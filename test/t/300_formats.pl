@@ -224,7 +224,6 @@ is(request({ handler => 'h', format => 'cloudevents', headers => { 'content-type
 # --- batches
 my %second = (%plain, id => '0199c000-0000-7000-8000-000000000002', payload => ['x'], attempt => 4);
 my %batches = (
-	raw => [ { n => 1 }, ['x'] ],
 	envelope => [ map { { id => $_->{id}, type => $_->{topic}, timestamp => '2025-10-09T08:53:20.500000Z', data => $_->{payload} } } \%plain, \%second ]);
 $batches{$_} = [
 	map {
@@ -235,8 +234,11 @@ $batches{$_} = [
 	} \%plain, \%second
   ]
   foreach qw(cloudevents);
+# A payload alone would not say which message it is.
+$batches{raw} = $batches{envelope};
 foreach my $format (sort keys %batches)
 {
+	is(join(', ', map { $_->{id} } @{ $batches{$format} }), "$id, $second{id}", "$format: every item says which message it is");
 	$request = request({ handler => 'h', format => $format, batch => JSON::PP::true }, \%plain, \%second);
 	is_deeply($json->decode($request->{body}), $batches{$format}, "$format: a batch of two");
 	is($request->{headers}{'content-type'}, $format =~ /^cloud/ ? 'application/cloudevents-batch+json' : 'application/json', "$format: its type");

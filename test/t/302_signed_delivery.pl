@@ -43,7 +43,7 @@ sub handler
 }
 
 # --- a generated secret, returned by rotation, rotated twice
-handler('hmac', secret => 'generate', format => 'envelope');
+handler('hmac', format => 'envelope');
 my $first = $node->sql("SELECT outbox.rotate_secret('hmac', '0')");
 my $request = deliver('hmac', '{"text": "naïve 😀"}');
 is(verdict('standardwebhooks', $request, $first), 'accepted', 'standardwebhooks accepts what was delivered');
@@ -65,6 +65,27 @@ is(verdict('svix', deliver('hmac'), $second), 'accepted', 'and the new one goes 
 # --- Ed25519
 handler('ed25519', secret => 'whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==');
 is(verdict('ed25519', deliver('ed25519'), 'whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4='), 'accepted', 'an Ed25519 signature verifies with the public key');
+# Of many rotations in a row the latest sign.
+my ($oldest, @rest) = split /\n/, $node->sql("SELECT outbox.rotate_secret('hmac') FROM generate_series(1, 30)");
+$node->wait_while_not(sub { verdict('svix', deliver('hmac'), $rest[-1]) eq 'accepted' }, 'after thirty rotations the last one signs');
+$request = deliver('hmac');
+is(scalar(split / /, $request->{headers}{'webhook-signature'}), 10, 'ten sign');
+is(verdict('svix', $request, $rest[-10]), 'accepted', 'the latest of the old ones too');
+is(verdict('svix', $request, $rest[-11]), 'refused', 'an older one no more');
+is($node->sql("SELECT count(*) FROM outbox.handler_secret WHERE handler_id = (SELECT handler_id FROM outbox.handlers WHERE handler = 'hmac')"), 10, 'nor is it kept');
+# Rows that were written by hand are not bounded.
+$node->sql("INSERT INTO outbox.handler_secret SELECT handler_id, kind, secret, created_at - n * interval '1 s', expires_at FROM outbox.handler_secret, generate_series(1, 30) n
+	WHERE handler_id = (SELECT handler_id FROM outbox.handlers WHERE handler = 'hmac')");
+$node->sql("SELECT outbox.alter_handler('hmac', headers => '{\"x-reloaded\": \"1\"}')");
+$node->wait_while_not(sub { defined +($request = deliver('hmac'))->{headers}{'x-reloaded'} }, 'more secrets by hand');
+is(scalar(split / /, $request->{headers}{'webhook-signature'}), 10, 'and still ten sign');
+
+# --- a key pair that outbox makes
+handler('paired');
+my $made = $node->sql("SELECT outbox.rotate_secret('paired', scheme => 'whsk')");
+like($made, qr/^whpk_/, 'a first secret for Ed25519: its public key is told');
+is(verdict('ed25519', deliver('paired'), $made), 'accepted', 'and verifies');
+
 my $public = $node->sql("SELECT outbox.rotate_secret('ed25519', '0')");
 like($public, qr/^whpk_/, 'rotation returns a public key');
 $node->wait_while_not(sub { verdict('ed25519', deliver('ed25519'), $public) eq 'accepted' }, 'and the new key pair signs');

@@ -28,6 +28,8 @@ sub rows
 my @options = rows('SELECT * FROM outbox_internal.options()');
 my %option = map { $_->{name} => $_ } @options;
 my @formats = map { $_->{name} } rows('SELECT * FROM outbox_internal.formats()');
+is($node->sql("SELECT string_agg(name, ', ' ORDER BY name) FROM outbox_internal.formats() WHERE batches"), 'cloudevents, envelope, raw',
+	'formats for batches are those of which t/300 looks whether each item says which message it is');
 cmp_ok(scalar @options, '>=', 30, 'there are options');
 is(scalar keys %option, scalar @options, 'each is declared once');
 is_deeply($option{format}{choices}, \@formats, 'the formats are those of the library');
@@ -60,7 +62,7 @@ sub example
 sub in_view
 {
 	my $handler = shift;
-	my ($row) = rows("SELECT * FROM outbox.handlers WHERE name = '$handler'");
+	my ($row) = rows("SELECT * FROM outbox.handlers WHERE handler = '$handler'");
 	return $row;
 }
 

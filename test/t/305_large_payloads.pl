@@ -67,7 +67,7 @@ foreach my $database (sort keys %encodings)
 	$node->safe_psql($database, 'SET client_min_messages = warning; CREATE EXTENSION outbox');
 	foreach my $format (@formats)
 	{
-		$node->handler($format, ['large.*'], $receiver->url("/$database/$format"), format => $format, secret => 'generate', database => $database);
+		$node->handler($format, ['large.*'], $receiver->url("/$database/$format"), format => $format, secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', database => $database);
 	}
 	$node->handler('batch', ['batch.*'], $receiver->url("/$database/batch"), batch_size => 5, batch_wait => '2 s', database => $database);
 

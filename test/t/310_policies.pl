@@ -106,7 +106,7 @@ foreach my $status (429, 503)
 $receiver->on('/gone', { status => 410 });
 handler('gone', backoff => $fast, concurrency => 1);
 $node->sql("SELECT outbox.stage('gone.x') FROM generate_series(1, 3)");
-$node->wait_for("SELECT paused_by || ': ' || paused_reason FROM outbox.handlers WHERE name = 'gone'", 'receiver: the receiver answered 410 Gone', '410 pauses the handler');
+$node->wait_for("SELECT paused_by || ': ' || paused_reason FROM outbox.handlers WHERE handler = 'gone'", 'receiver: the receiver answered 410 Gone', '410 pauses the handler');
 $node->wait_for("SELECT string_agg(DISTINCT state, ',') FROM outbox.deliveries WHERE handler = 'gone' AND attempts = 0", 'pending', 'what was not sent stays pending');
 like($node->sql("SELECT string_agg(concat_ws(' ', state, code), ',' ORDER BY message_id) FROM outbox.deliveries WHERE handler = 'gone'"), qr/^dead 410,pending/, 'what was sent is dead');
 $receiver->on('/gone', { status => 200 });
@@ -118,7 +118,7 @@ ends([ { status => 410 }, { status => 200 } ], rules('{"410": "retry"}'), 'deliv
 $receiver->on('/broken', { status => 503 });
 handler('broken', concurrency => 1, breaker_threshold => 3, breaker_wait => '300 ms', breaker_wait_max => '600 ms', backoff => \"ARRAY['1 hour']::interval[]");
 $node->sql("SELECT outbox.stage('broken.x') FROM generate_series(1, 50)");
-$node->wait_for("SELECT breaker IN ('open', 'half-open') AND breaker_reason LIKE '% failures in a row, the last one: 503' AND failing_since < clock_timestamp() FROM outbox.handlers WHERE name = 'broken'", 't', 'three failures open the breaker, which says why');
+$node->wait_for("SELECT breaker IN ('open', 'half-open') AND breaker_reason LIKE '% failures in a row, the last one: 503' AND failing_since < clock_timestamp() FROM outbox.handlers WHERE handler = 'broken'", 't', 'three failures open the breaker, which says why');
 ok($receiver->wait_for_requests(5, '/broken'), 'it probes');
 my $untried = $node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'broken' AND state = 'pending' AND attempts = 0");
 @requests = $receiver->requests('/broken');
@@ -130,9 +130,9 @@ is(scalar(grep { $requests[$_]{time} - $requests[ $_ - 1 ]{time} < 0.59 } 4 .. $
 my $pid = $node->dispatcher_pid;
 $node->sql("SELECT pg_terminate_backend($pid)");
 $node->wait_for_dispatcher('postgres', $pid);
-$node->wait_for("SELECT breaker IN ('open', 'half-open') FROM outbox.handlers WHERE name = 'broken'", 't', 'a new dispatcher finds it open');
+$node->wait_for("SELECT breaker IN ('open', 'half-open') FROM outbox.handlers WHERE handler = 'broken'", 't', 'a new dispatcher finds it open');
 $receiver->on('/broken', { status => 200 });
-$node->wait_for("SELECT concat_ws(' ', breaker, breaker_reason, failing_since) FROM outbox.handlers WHERE name = 'broken'", 'closed', 'one success closes it');
+$node->wait_for("SELECT concat_ws(' ', breaker, breaker_reason, failing_since) FROM outbox.handlers WHERE handler = 'broken'", 'closed', 'one success closes it');
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'broken' AND state = 'pending'", 0, 'and everything pending is delivered');
 
 # While it is open nothing dies, however few attempts there are: its probes spend none.
@@ -154,7 +154,7 @@ $receiver->on('/healthy', says(500, 'fail; code=bad'));
 handler('healthy', concurrency => 1, breaker_threshold => 3, backoff => $fast);
 $node->sql("SELECT outbox.stage('healthy.x') FROM generate_series(1, 10)");
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'healthy' AND state = 'dead'", 10, 'ten messages refused by the receiver');
-is($node->sql("SELECT breaker FROM outbox.handlers WHERE name = 'healthy'"), 'closed', 'do not open the breaker');
+is($node->sql("SELECT breaker FROM outbox.handlers WHERE handler = 'healthy'"), 'closed', 'do not open the breaker');
 
 # Failing for long enough pauses it.
 $receiver->on('/hopeless', { status => 500 });
@@ -162,11 +162,11 @@ handler('hopeless', concurrency => 1, breaker_threshold => 20, breaker_wait => '
 # Less than create_handler() takes: nobody wants to wait for that long here.
 $node->sql("UPDATE outbox.handler SET disable_after = '1 s' WHERE name = 'hopeless'");
 $node->sql("SELECT outbox.stage('hopeless.x') FROM generate_series(1, 200)");
-$node->wait_for("SELECT paused_by || ' ' || (paused_reason LIKE 'failing for % seconds, the last failure: 500') FROM outbox.handlers WHERE name = 'hopeless'", 'breaker true', 'disable_after pauses a handler that keeps failing');
+$node->wait_for("SELECT paused_by || ' ' || (paused_reason LIKE 'failing for % seconds, the last failure: 500') FROM outbox.handlers WHERE handler = 'hopeless'", 'breaker true', 'disable_after pauses a handler that keeps failing');
 $receiver->on('/hopeless', { status => 200 });
 $node->sql("SELECT outbox.resume_handler('hopeless')");
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'hopeless' AND state IN ('pending', 'retrying')", 0, 'resumed, it starts afresh');
-is($node->sql("SELECT concat_ws(' ', breaker, paused_at, failing_since) FROM outbox.handlers WHERE name = 'hopeless'"), 'closed', 'with a closed breaker');
+is($node->sql("SELECT concat_ws(' ', breaker, paused_at, failing_since) FROM outbox.handlers WHERE handler = 'hopeless'"), 'closed', 'with a closed breaker');
 
 # --- an operator's open transaction holds up nothing but what is written into the row
 $receiver->on('/held', { status => 410 });
@@ -187,7 +187,7 @@ $node->stage('other.x');
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'other' AND state = 'dead'", 1, 'nor does a lock on the table hold up settlement');
 $operator->query_safe('ROLLBACK');
 $operator->quit;
-$node->wait_for("SELECT count(*) FROM outbox.handlers WHERE name IN ('held', 'other') AND paused_by = 'receiver'", 2, 'both pauses are written in the end');
+$node->wait_for("SELECT count(*) FROM outbox.handlers WHERE handler IN ('held', 'other') AND paused_by = 'receiver'", 2, 'both pauses are written in the end');
 is($receiver->count('/held'), 1, 'and held from the first moment');
 
 # --- rate limit: what counts is how long after staging a request may come at

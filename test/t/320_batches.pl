@@ -64,7 +64,9 @@ handler('single');
 stage('single', 1);
 all_delivered('single', 1);
 my ($request) = $receiver->requests('/single');
-is($request->{body}, '[{"n": 1}]', 'raw: an array of one payload');
+my $alone = $json->decode($request->{body});
+is_deeply([ map { [ $_->{type}, $_->{data} ] } @$alone ], [ [ 'single.x', { n => 1 } ] ], 'raw: an array of one envelope');
+is($alone->[0]{id}, $node->sql("SELECT message_id FROM outbox.deliveries WHERE handler = 'single'"), 'which says which message it is');
 is($request->{headers}{'content-type'}, 'application/json', 'as JSON');
 
 # --- batch_wait: messages that come one by one are gathered
@@ -206,7 +208,7 @@ cmp_ok($requests[1]{time} - $before, '>=', 0.48, 'at two requests a second');
 $receiver->on('/breaks', { status => 503 });
 handler('breaks', breaker_threshold => 2, breaker_wait => '1 hour', breaker_wait_max => '1 hour', backoff => \"ARRAY['1 hour']::interval[]");
 stage('breaks', 30);
-$node->wait_for("SELECT breaker || ' ' || breaker_reason FROM outbox.handlers WHERE name = 'breaks'", 'open 2 failures in a row, the last one: 503', 'two failed batches are two failures');
+$node->wait_for("SELECT breaker || ' ' || breaker_reason FROM outbox.handlers WHERE handler = 'breaks'", 'open 2 failures in a row, the last one: 503', 'two failed batches are two failures');
 is($node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'breaks' AND attempts = 0"), 10, 'the third was never sent');
 
 $node->stop;

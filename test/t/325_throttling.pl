@@ -51,7 +51,7 @@ until ($node->sql('SELECT count(*) FROM outbox.handlers WHERE throttled_to IS NO
 	$node->sql("SELECT count(outbox.stage('flood')) FROM generate_series(1, 100)");
 	$node->wait_until("SELECT NOT EXISTS (SELECT FROM outbox.delivery)");
 }
-is($node->sql("SELECT string_agg(name || ' ' || throttled_to, ', ') FROM outbox.handlers WHERE throttled_to IS NOT NULL"), '', 'nothing is held back any more');
+is($node->sql("SELECT string_agg(handler || ' ' || throttled_to, ', ') FROM outbox.handlers WHERE throttled_to IS NOT NULL"), '', 'nothing is held back any more');
 
 # It is kept over a restart, and forgotten when the handler is resumed.
 $node->sql("UPDATE outbox.handler_status SET throttled_to = 0.25 WHERE handler_id = (SELECT id FROM outbox.handler WHERE name = 'plain')");

@@ -151,6 +151,7 @@ foreach my $transport ('auto', 'curl')
 		my $name = "to${status}_$transport";
 		$node->wait_for(outcome_of($name), 'delivered 2 200', "$transport: $status is retried");
 		is($node->sql("SELECT concat_ws(' ', code, http_status) FROM outbox.attempts WHERE handler = '$name'"), "$status $status", "$transport: with its code");
+		like($node->sql("SELECT error FROM outbox.attempts WHERE handler = '$name'"), qr{redirects are not followed; it points to http://}, "$transport: and where it points") unless $status == 304;
 	}
 	is($receiver->count('/stolen'), 0, "$transport: and followed nowhere");
 }

@@ -254,11 +254,11 @@ foreach my $value ('Bearer s3cr3t-bearer', 'Basic czNjcjN0OmJhc2lj')
 {
 	my $name = lc((split / /, $value)[0]);
 	$plain->on("/$name", { status => 500, body => 'no' }, { status => 200 });
-	ends($name, $plain->url("/$name"), { authorization => $value, secret => 'generate' }, 'delivered 2 - 200', 'sent with authorization');
+	ends($name, $plain->url("/$name"), { authorization => $value, secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' }, 'delivered 2 - 200', 'sent with authorization');
 	is(join('|', map { $_->{headers}{authorization} } $plain->requests("/$name")), "$value|$value", "$name: with each attempt");
 	my ($secret) = $value =~ / (.*)/;
 	is($node->sql("SELECT count(*) FROM outbox.handlers WHERE handlers::text LIKE '%$secret%'"), 0, "$name: not in outbox.handlers");
-	is($node->sql("SELECT authorizes FROM outbox.handlers WHERE name = '$name'"), 't', "$name: which tells that there is one");
+	is($node->sql("SELECT authorizes FROM outbox.handlers WHERE handler = '$name'"), 't', "$name: which tells that there is one");
 	is($node->sql("SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%$secret%'"), 0, "$name: not in pg_stat_activity");
 	is($node->sql("SELECT count(*) FROM outbox.attempts a WHERE a::text LIKE '%$secret%'"), 0, "$name: not in the attempt log");
 	unlike($node->log_text, qr/\Q$secret\E/, "$name: not in the server's log");

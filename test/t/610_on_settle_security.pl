@@ -197,7 +197,7 @@ is(result('named'), 'delivered', 'a creator who was renamed');
 is($node->sql("SELECT what FROM app.seen WHERE handler = 'named'"), 'second', 'still is the one');
 like($node->sql_error("SET ROLE renamed; SELECT outbox.alter_handler('named', on_settle => 'app.named(outbox.settlement)')"), qr/only role "renamed" can set/, 'one that has the name is not');
 $node->sql("SET ROLE second; SELECT outbox.alter_handler('named', on_settle => 'app.named(outbox.settlement)')");
-is($node->sql("SELECT creator FROM outbox.handlers WHERE name = 'named'"), 'second', 'a change of the handler brings the name up to date');
+is($node->sql("SELECT creator FROM outbox.handlers WHERE handler = 'named'"), 'second', 'a change of the handler brings the name up to date');
 $node->sql('DROP OWNED BY second; DROP ROLE second; CREATE ROLE second SUPERUSER');
 is(result('named'), 'dead: on_settle function app.named(outbox.settlement) does not exist', 'it goes with its owner, whoever has the name then');
 is($node->sql("SELECT finding || ' ' || severity FROM outbox.verify() WHERE handler = 'named'"), 'creator that is no role info', 'outbox.verify() tells of a creator who is gone');

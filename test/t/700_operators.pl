@@ -23,7 +23,7 @@ sub state_of
 $node->handler('h', ['t.*'], $receiver->url('/h'));
 is($node->sql(<<'END'), 1, 'cancel what is scheduled');
 SELECT outbox.stage('t.x', '{}', delay => interval '2 s') AS id \gset
-SELECT outbox.cancel(:'id', 'changed our mind');
+SELECT outbox.cancel(:'id', reason => 'changed our mind');
 END
 my $next = $node->stage('t.x', '{}', delay => \"interval '2 s'");
 ok($receiver->wait_for_requests(1, '/h'), 'what was scheduled behind it arrives');
@@ -34,7 +34,7 @@ $receiver->on('/h', { hang => 1 });
 $receiver->forget;
 my $id = $node->stage('t.x', '{}');
 ok($receiver->wait_for_requests(1, '/h'), 'a request is out');
-is($node->sql("SELECT outbox.cancel('$id', 'too slow')"), 1, 'cancel while it is out');
+is($node->sql("SELECT outbox.cancel('$id', reason => 'too slow')"), 1, 'cancel while it is out');
 is($receiver->release('/h', { status => 200 }), 1, 'then the answer comes');
 $node->wait_for('SELECT in_flight FROM outbox.dispatchers', 0, 'and is taken');
 is(state_of($id), 'cancelled 0', 'cancelled it stays');
@@ -186,6 +186,16 @@ $receiver->release('/h', { status => 200 });
 ok($drain->finish, 'drain ends');
 like($out, qr/drained/, 'without an error');
 
+# What nobody gets rid of by himself is not waited for: a consumer's backlog, a paused handler's.
+$node->handler('away', ['t.x'], undef);
+$node->handler('stopped', ['t.x'], $receiver->url('/stopped'));
+$node->sql("SELECT outbox.pause_handler('stopped')");
+$node->stage('t.x', '{}');
+$node->sql('CALL outbox.drain()');
+is($node->sql("SELECT string_agg(handler || ' ' || due, ', ' ORDER BY handler) FROM outbox.backlog WHERE due > 0"), 'away 1, stopped 1', 'drain leaves pull handlers and paused ones out');
+like($node->sql_error("CALL outbox.drain('stopped', '1 h')"), qr/55000.*handler "stopped" is paused and has due deliveries/s, 'and says so at once of one that is named');
+$node->sql("SELECT outbox.drop_handler('away'), outbox.drop_handler('stopped')");
+
 # A copy holds its deliveries until it is adopted.
 $node->sql('INSERT INTO outbox.installation (system_identifier, database_oid) VALUES (1, 1)');
 $node->wait_for('SELECT state FROM outbox.dispatchers', 'held', 'a foreign identity: deliveries are held');
@@ -197,7 +207,7 @@ $node->wait_for('SELECT state FROM outbox.dispatchers', 'running', 'as ever');
 
 # Prune removes what is settled; what is outstanding goes on.
 $node->sql('CALL outbox.drain()');
-is($node->sql('SET outbox.delivered_retention = 0; SELECT messages > 0 FROM outbox.prune()'), 't', 'prune');
+is($node->sql('SET outbox.delivered_retention = 0; SET outbox.dead_retention = 0; SELECT messages > 0 FROM outbox.prune()'), 't', 'prune');
 is($node->sql('SELECT count(*) FROM outbox.message'), 0, 'nothing is left');
 is($node->sql('SELECT count(*) FROM outbox.verify()'), 0, 'verify finds nothing wrong');
 is($node->sql('SELECT status FROM outbox.health()'), 'ok', 'and health is ok');

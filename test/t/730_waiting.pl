@@ -41,7 +41,7 @@ sub handler_waits
 	my ($handler, $expected, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return $node->wait_for(
-		"SELECT concat_ws(' | ', waiting_for, round(extract(epoch FROM waiting_until - clock_timestamp()) / 60), lifted_by) FROM outbox.handlers WHERE name = '$handler'",
+		"SELECT concat_ws(' | ', waiting_for, round(extract(epoch FROM waiting_until - clock_timestamp()) / 60), lifted_by) FROM outbox.handlers WHERE handler = '$handler'",
 		$expected, $name);
 }
 

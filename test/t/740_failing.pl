@@ -24,7 +24,7 @@ $node->handler('refuses', ['refused'], $receiver->url('/refuses'), backoff => $f
 my $id = $node->stage('refused');
 $node->wait_for(
 	"SELECT failing_since BETWEEN m.staged_at AND m.staged_at + interval '1 minute' AND recent_attempts > 3 AND recent_failures = recent_attempts "
-	  . "AND failure_share = 1 AND breaker = 'closed' FROM outbox.handlers h, outbox.message m WHERE h.name = 'refuses'",
+	  . "AND failure_share = 1 AND breaker = 'closed' FROM outbox.handlers h, outbox.message m WHERE h.handler = 'refuses'",
 	't', 'a handler shows since when it fails, and how much');
 $node->wait_for("SELECT r LIKE 'handler \"refuses\" has failed for % s: % of % attempts within five minutes' FROM outbox.health('1 s', '1 day'), unnest(reasons) r WHERE r LIKE 'handler%'", 't',
 	'health() says it');
@@ -43,7 +43,7 @@ $node->wait_for("SELECT failing_since IS NULL FROM outbox.handlers", 't', 'a suc
 $receiver->on('/some', map { ({ status => 422 }, { status => 200 }) } 1 .. 10);
 $node->handler('some', ['some'], $receiver->url('/some'), concurrency => 1, backoff => \"ARRAY['1 hour']::interval[]");
 $node->sql("SELECT outbox.stage('some') FROM generate_series(1, 20)");
-$node->wait_for("SELECT recent_failures || ' of ' || recent_attempts FROM outbox.handlers WHERE name = 'some'", '10 of 20', 'half of twenty attempts fail');
+$node->wait_for("SELECT recent_failures || ' of ' || recent_attempts FROM outbox.handlers WHERE handler = 'some'", '10 of 20', 'half of twenty attempts fail');
 is($node->sql(health('some')), 'warn: handler "some" fails: 10 of 20 attempts within five minutes', 'which health() says too');
 $node->sql("SELECT outbox.cancel_where('some'), outbox.drop_handler('some')");
 

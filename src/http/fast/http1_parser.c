@@ -222,6 +222,8 @@ kind_of_header(const Http1Parser *parser)
 		return ANY_HEADER;
 	switch (parser->name_len)
 	{
+		case 8:
+			return is_called(parser, "location", 8) ? FOR_CALLER : ANY_HEADER;
 		case 10:
 			return is_called(parser, "connection", 10) ? CONNECTION : ANY_HEADER;
 		case 11:

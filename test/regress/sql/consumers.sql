@@ -83,7 +83,7 @@ SELECT (m.payload ->> 'n')::int AS n, a.attempt, a.outcome, a.code FROM outbox.a
 SELECT outbox.requeue(message_id) FROM (SELECT message_id FROM outbox.dead_letters ORDER BY message_id) d;
 SELECT pg_temp.take('jobs', 10);
 SELECT n, state, attempts, of_budget FROM pg_temp.receipts;
-SELECT outbox.cancel(id, 'enough'), outbox.complete('jobs', id, attempt) FROM pg_temp.last(3);
+SELECT outbox.cancel(id, reason => 'enough'), outbox.complete('jobs', id, attempt) FROM pg_temp.last(3);
 SELECT n, state, code, error FROM pg_temp.receipts WHERE n = 3;
 
 -- A lease that is given back has spent no attempt, however often; what the last real one left stays.

@@ -15,24 +15,24 @@ END $$;
 -- Defaults, and what the view shows.
 SELECT outbox.create_handler('plain', '{invoice.*}', 'http://127.0.0.1:9/') IS NOT NULL AS created;
 SELECT outbox.create_handler('pulled', '{invoice.paid,order.*}') IS NOT NULL AS created;
-SELECT name, kind, topics, url, timeout, connect_timeout, concurrency, rate_limit, rate_burst, max_attempts, backoff,
+SELECT handler, kind, topics, url, timeout, connect_timeout, concurrency, rate_limit, rate_burst, max_attempts, backoff,
 	backoff_base, backoff_max, jitter, retry_after_max, rules, format, batch_size, batch_wait, http_version,
 	breaker, breaker_threshold, breaker_wait, breaker_wait_max, disable_after, ordered, on_dead, on_settle,
 	header_names, signs, authorizes, creator = current_user AS mine, paused_at
-FROM outbox.handlers ORDER BY name \gx
+FROM outbox.handlers ORDER BY handler \gx
 -- How long a message is tried: as the waits add up one by one.
-SELECT gives_up_after FROM outbox.handlers WHERE name = 'plain';
+SELECT gives_up_after FROM outbox.handlers WHERE handler = 'plain';
 SELECT outbox.create_handler('tries ' || o.n, '{t}', 'http://a/', max_attempts => o.attempts, backoff_base => o.base, backoff_max => o.most, jitter => o.jitter, backoff => o.list) IS NOT NULL AS created
 FROM (VALUES (1, 1, '2 s'::interval, '1 h'::interval, 0::float8, NULL::interval[]), (2, 2, '2 s', '1 h', 0.5, NULL), (3, 9, '2 s', '1 h', 0, NULL), (4, 12, '2 s', '1 h', 0, NULL),
 	(5, 13, '2 s', '1 h', 1, NULL), (6, 1000, '1 ms', '30 days', 0.2, NULL), (7, 50, '1 h', '1 h', 0, NULL), (8, 5, '1 s', '8 s', 0, NULL),
 	(9, 1, '2 s', '1 h', 0, '{1s,1min}'), (10, 2, '2 s', '1 h', 0, '{1s,1min}'), (11, 3, '2 s', '1 h', 0, '{1s,1min}'), (12, 10, '2 s', '1 h', 0.2, '{1s,1min}')) o (n, attempts, base, most, jitter, list);
-SELECT h.name, h.gives_up_after, extract(epoch FROM h.gives_up_after) BETWEEN s.seconds - 1 AND s.seconds + 1 AS as_added_up
+SELECT h.handler, h.gives_up_after, extract(epoch FROM h.gives_up_after) BETWEEN s.seconds - 1 AND s.seconds + 1 AS as_added_up
 FROM outbox.handlers h CROSS JOIN LATERAL (
 	SELECT coalesce(sum((1 - h.jitter / 2) * coalesce(date_part('epoch', h.backoff[least(n, cardinality(h.backoff))]),
 		least(date_part('epoch', h.backoff_max), date_part('epoch', h.backoff_base) * power(2, n - 1)))), 0) AS seconds
 	FROM generate_series(1, h.max_attempts - 1) n) s
-WHERE h.topics = '{t}' ORDER BY h.id;
-SELECT outbox.drop_handler(name) FROM outbox.handlers WHERE topics = '{t}';
+WHERE h.topics = '{t}' ORDER BY h.handler_id;
+SELECT outbox.drop_handler(handler) FROM outbox.handlers WHERE topics = '{t}';
 
 -- Everything at once.
 CREATE ROLE regress_outbox_settler;
@@ -46,7 +46,7 @@ SELECT outbox.create_handler('full', ARRAY['a', 'b.*', '*'], 'https://example.co
 	http_version => '2', unix_socket => '/run/app/socket', tls_ca_file => '/etc/ca.pem', tls_certificate_file => '/etc/c.pem', tls_key_file => '/etc/k.pem',
 	breaker_threshold => 5, breaker_wait => '1 s', breaker_wait_max => '2 s', disable_after => '1 day',
 	ordered => true, on_dead => 'block', on_settle => 'public.settled(outbox.settlement)') IS NOT NULL AS created;
-SELECT to_jsonb(h) - '{id,created_at,creator,waiting_for,lifted_by}'::text[] AS full FROM outbox.handlers h WHERE name = 'full';
+SELECT to_jsonb(h) - '{handler_id,created_at,creator,waiting_for,lifted_by}'::text[] AS full FROM outbox.handlers h WHERE handler = 'full';
 SELECT kind, secret, expires_at FROM outbox.handler_secret ORDER BY kind;
 SELECT h.headers FROM outbox.handler h WHERE name = 'full';
 -- A reader of the view sees no secret in any column.
@@ -56,7 +56,7 @@ SELECT count(*) FROM outbox.handlers h WHERE h::text ~ 'token|whsec';
 SELECT outbox.create_handler(n, '{t}') IS NOT NULL AS created FROM unnest(ARRAY['with "quotes" and ''more''', 'Größe 大', 'CAPITALS', 'capitals', ' ', repeat('n', 63)]) n;
 SELECT regress.error_of(format('SELECT outbox.create_handler(%L, ''{t}'')', n))
 FROM unnest(ARRAY[NULL, '', repeat('n', 64), repeat('é', 32), E'line\nfeed', E'\x7f', 'plain', '(unrouted)']) n;
-SELECT outbox.drop_handler(name) FROM outbox.handlers WHERE topics = '{t}';
+SELECT outbox.drop_handler(handler) FROM outbox.handlers WHERE topics = '{t}';
 
 -- Topics.
 SELECT t, regress.error_of(format('SELECT outbox.create_handler(''x'', %L)', t))
@@ -79,7 +79,7 @@ SELECT regress.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', %L)
 SELECT u, outbox.create_handler(u, '{t}', u) IS NOT NULL AS created
 FROM unnest(ARRAY['http://a', 'HTTPS://Example.COM/', 'http://127.0.0.1:8080/a/b?c=d&e=%2F', 'http://[::1]:65535/', 'https://[2001:db8::1]', 'http://my_service.local./',
 	'http://a/@b:c', 'https://xn--bcher-kva.example/?q=1@2', 'http://1.example/']) u;
-SELECT outbox.drop_handler(name) FROM outbox.handlers WHERE topics = '{t}';
+SELECT outbox.drop_handler(handler) FROM outbox.handlers WHERE topics = '{t}';
 
 -- Other options: what is refused, and the ends of each range.
 SELECT o, pg_temp.try(o) FROM unnest(ARRAY[
@@ -111,22 +111,22 @@ SELECT o, regress.error_of(format('SELECT outbox.create_handler(''x'', ''{t}'', 
 SELECT outbox.create_handler('x', '{t}', max_attempts => 2, backoff => '{1s}', jitter => 0.1, ordered => true, on_dead => 'block') IS NOT NULL AS created;
 SELECT outbox.drop_handler('x');
 -- Nothing is left of what was refused.
-SELECT name FROM outbox.handlers ORDER BY name;
+SELECT handler FROM outbox.handlers ORDER BY handler;
 SELECT count(*) FROM outbox.handler_secret;
 
 -- Alter: NULL keeps, reset puts back, the rest is as at creation.
 SELECT outbox.alter_handler('full', timeout => '4 s', headers => '{"x-c": "3"}', secret => 'whsec_' || encode('abcdefghijklmnopqrstuvwx', 'base64'));
-SELECT timeout, concurrency, header_names, rate_limit, signs, authorizes FROM outbox.handlers WHERE name = 'full';
+SELECT timeout, concurrency, header_names, rate_limit, signs, authorizes FROM outbox.handlers WHERE handler = 'full';
 SELECT kind, secret FROM outbox.handler_secret ORDER BY kind;
 SELECT outbox.alter_handler('full', reset => ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE NOT 'creation' = ANY (o.scope)));
 SELECT jsonb_object_agg(a.key, a.value) AS differs_from_plain
-FROM outbox.handlers f, outbox.handlers p, jsonb_each(to_jsonb(f) - '{id,created_at}'::text[]) a, jsonb_each(to_jsonb(p)) b
-WHERE f.name = 'full' AND p.name = 'plain' AND a.key = b.key AND a.value <> b.value;
+FROM outbox.handlers f, outbox.handlers p, jsonb_each(to_jsonb(f) - '{handler_id,created_at}'::text[]) a, jsonb_each(to_jsonb(p)) b
+WHERE f.handler = 'full' AND p.handler = 'plain' AND a.key = b.key AND a.value <> b.value;
 SELECT count(*) FROM outbox.handler_secret;
-SELECT outbox.alter_handler('full', secret => 'generate');
+SELECT outbox.rotate_secret('full') IS NOT NULL AS told;
 SELECT kind, secret ~ '^whsec_[A-Za-z0-9+/]{43}=$' AS generated FROM outbox.handler_secret;
 SELECT outbox.alter_handler('full', new_name => 'renamed', topics => '{c.*}', url => 'http://127.0.0.1:9/other', on_dead => 'block');
-SELECT name, topics, url, ordered, on_dead FROM outbox.handlers WHERE name = 'renamed';
+SELECT handler, topics, url, ordered, on_dead FROM outbox.handlers WHERE handler = 'renamed';
 SELECT outbox.alter_handler('renamed');
 SELECT regress.error_of(c) FROM unnest(ARRAY[
 	'SELECT outbox.alter_handler(''full'', timeout => ''1 s'')', 'SELECT outbox.alter_handler(NULL)', 'SELECT outbox.alter_handler(''(unrouted)'', max_attempts => 2)',
@@ -136,17 +136,33 @@ SELECT regress.error_of(c) FROM unnest(ARRAY[
 	'SELECT outbox.alter_handler(''renamed'', reset => ''{id = 7, dropped_at}'')', 'SELECT outbox.alter_handler(''renamed'', timeout => ''1 s'', reset => ''{timeout}'')',
 	'SELECT outbox.alter_handler(''pulled'', url => ''http://a/'')', 'SELECT outbox.alter_handler(''pulled'', timeout => ''1 s'')', 'SELECT outbox.alter_handler(''pulled'', reset => ''{timeout}'')',
 	'SELECT outbox.alter_handler(''renamed'', ordered => false)']) c;
-SELECT name, topics, url, concurrency FROM outbox.handlers ORDER BY name;
+SELECT handler, topics, url, concurrency FROM outbox.handlers ORDER BY handler;
+
+-- Options as one object: the same as by name, and what is mistyped is named.
+SELECT outbox.create_handler('object', '{o}', 'https://example.com/', concurrency => 3, options => '{"timeout": "20 s", "jitter": 0, "breaker_threshold": 0,
+	"backoff": ["1 s", "1 min"], "rules": {"404": "cancel"}, "headers": {"x-a": "b"}, "ordered": true, "on_dead": "block", "rate_limit": null,
+	"on_settle": "public.settled(outbox.settlement)", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "authorization": "Bearer token"}') IS NOT NULL AS created;
+SELECT concurrency, timeout, jitter, breaker_threshold, backoff, rules, header_names, ordered, on_dead, rate_limit, on_settle, signs, authorizes FROM outbox.handlers WHERE handler = 'object';
+SELECT kind, secret FROM outbox.handler_secret WHERE handler_id = (SELECT handler_id FROM outbox.handlers WHERE handler = 'object') ORDER BY kind;
+SELECT outbox.alter_handler('object', options => '{"topics": ["p.*", "q"], "url": "https://example.com/two", "timeout": 30, "reset": ["concurrency", "secret"]}');
+SELECT topics, url, timeout, concurrency, signs FROM outbox.handlers WHERE handler = 'object';
+SELECT o, regress.error_of(format('SELECT outbox.alter_handler(''object'', options => %L)', o)) FROM unnest(ARRAY['{"timout": "1 s"}', '{"max_atempts": 3}', '{"TIMEOUT": "1 s"}',
+	'{"x": 1}', '{"": 1}', '{"name": "n"}', '{"handler": "n"}', '{"options": {}}', '{"ordered": true}', '[]', '"timeout"', '{"concurrency": "ten"}', '{"concurrency": [1]}',
+	'{"timeout": {"s": 1}}', '{"timeout": "soon"}', '{"on_settle": "public.nothing(outbox.settlement)"}', '{"rules": ["404"]}', '{"rules": "x"}', '{"concurrency": 0}']) o;
+SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.alter_handler(''object'', timeout => ''1 s'', options => ''{"timeout": "2 s"}'')',
+	'SELECT outbox.create_handler(''y'', ''{y}'', options => ''{"topics": ["z"]}'')', 'SELECT outbox.create_handler(''y'', ''{y}'', options => jsonb_build_object(repeat(''timeout'', 100), 1))',
+	'SELECT outbox.create_handler(''y'', ''{y}'', options => ''{"timeout": "1 s"}'')', 'SELECT outbox.create_handler(''y'', ''{y}'', timout => ''1 s'')']) c;
+SELECT outbox.drop_handler('object');
 
 -- Pause and resume.
 SELECT outbox.pause_handler('plain', 'maintenance');
-SELECT paused_at > now() - interval '1 minute' AS paused, paused_by = current_user AS by_me, paused_reason FROM outbox.handlers WHERE name = 'plain';
-CREATE TEMP TABLE pause AS SELECT paused_at FROM outbox.handlers WHERE name = 'plain';
+SELECT paused_at > now() - interval '1 minute' AS paused, paused_by = current_user AS by_me, paused_reason FROM outbox.handlers WHERE handler = 'plain';
+CREATE TEMP TABLE pause AS SELECT paused_at FROM outbox.handlers WHERE handler = 'plain';
 SELECT outbox.pause_handler('plain');
-SELECT h.paused_at = p.paused_at AS since_the_first_pause, h.paused_reason FROM outbox.handlers h, pause p WHERE name = 'plain';
+SELECT h.paused_at = p.paused_at AS since_the_first_pause, h.paused_reason FROM outbox.handlers h, pause p WHERE handler = 'plain';
 UPDATE outbox.handler_status SET breaker = 'open', breaker_reason = 'timeout', breaker_until = 'infinity', failing_since = now();
 SELECT outbox.resume_handler('plain');
-SELECT paused_at, paused_by, paused_reason, breaker, breaker_reason, breaker_until, failing_since FROM outbox.handlers WHERE name = 'plain';
+SELECT paused_at, paused_by, paused_reason, breaker, breaker_reason, breaker_until, failing_since FROM outbox.handlers WHERE handler = 'plain';
 SELECT outbox.resume_handler('plain');
 SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.pause_handler(''nobody'')', 'SELECT outbox.pause_handler(NULL)', 'SELECT outbox.resume_handler(''nobody'')', 'SELECT outbox.pause_handler(''(unrouted)'')']) c;
 
@@ -163,10 +179,10 @@ SELECT outbox.drop_handler('dropped');
 SELECT regress.state_name(d.state) AS state, d.code, d.settled_at IS NOT NULL AS settled, count(*)
 FROM outbox.receipt d WHERE d.handler_id = :old_id GROUP BY 1, 2, 3 ORDER BY 1, 2;
 SELECT count(*) FROM outbox.delivery WHERE handler_id = :old_id;
-SELECT regress.state_name(d.state) AS state, count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.id = d.handler_id WHERE h.name = 'kept' GROUP BY 1;
-SELECT count(*) FROM outbox.handlers WHERE name = 'dropped';
+SELECT regress.state_name(d.state) AS state, count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.handler_id = d.handler_id WHERE h.handler = 'kept' GROUP BY 1;
+SELECT count(*) FROM outbox.handlers WHERE handler = 'dropped';
 SELECT outbox.create_handler('dropped', '{drop.*}') > :old_id AS new_id;
-SELECT count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.id = d.handler_id WHERE h.name = 'dropped';
+SELECT count(*) FROM outbox.delivery d JOIN outbox.handlers h ON h.handler_id = d.handler_id WHERE h.handler = 'dropped';
 SELECT outbox.drop_handler('dropped');
 SELECT regress.error_of(c) FROM unnest(ARRAY['SELECT outbox.drop_handler(''dropped'')', 'SELECT outbox.drop_handler(''nobody'')', 'SELECT outbox.drop_handler(''(unrouted)'')']) c;
 -- More than one batch, and what a transaction stages that has not seen the drop.
@@ -213,13 +229,13 @@ SET ROLE regress_outbox_other;
 SELECT regress.error_of('SELECT outbox.alter_handler(''socket'', url => ''http://localhost/other'')');
 RESET ROLE;
 SELECT outbox.alter_handler('socket', url => 'http://localhost/other');
-SELECT creator, on_settle, timeout, paused_by FROM outbox.handlers WHERE name = 'mine';
+SELECT creator, on_settle, timeout, paused_by FROM outbox.handlers WHERE handler = 'mine';
 -- The caller is whoever calls, not whoever logged in: a superuser who runs
 -- somebody's SECURITY DEFINER function lends it no rights.
 CREATE FUNCTION public.create_for_me() RETURNS int SECURITY DEFINER LANGUAGE sql AS $$ SELECT outbox.create_handler('lent', '{m}', 'https://example.com/', on_settle => 'public.settled(outbox.settlement)') $$;
 ALTER FUNCTION public.create_for_me() OWNER TO regress_outbox_other;
 SELECT public.create_for_me() IS NOT NULL AS created;
-SELECT creator FROM outbox.handlers WHERE name = 'lent';
+SELECT creator FROM outbox.handlers WHERE handler = 'lent';
 -- Names of functions do not depend on the search_path of who passes them.
 CREATE SCHEMA "Odd name";
 CREATE FUNCTION "Odd name"."On Settle"(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
@@ -227,7 +243,7 @@ ALTER FUNCTION "Odd name"."On Settle" OWNER TO regress_outbox_settler;
 SET search_path = "Odd name";
 SELECT outbox.create_handler('elsewhere', '{m}', 'https://example.com/', on_settle => '"On Settle"(outbox.settlement)') IS NOT NULL AS created;
 RESET search_path;
-SELECT on_settle FROM outbox.handlers WHERE name = 'elsewhere';
+SELECT on_settle FROM outbox.handlers WHERE handler = 'elsewhere';
 -- Read-only transactions.
 BEGIN READ ONLY;
 SELECT regress.error_of('SELECT outbox.pause_handler(''mine'')');
@@ -235,7 +251,7 @@ COMMIT;
 
 DROP SCHEMA "Odd name" CASCADE;
 DROP FUNCTION public.create_for_me(), public.settled(outbox.settlement), public.forbidden(outbox.settlement);
-SELECT outbox.drop_handler(name) FROM outbox.handlers;
+SELECT outbox.drop_handler(handler) FROM outbox.handlers;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_admin, regress_outbox_other;
 DROP ROLE regress_outbox_admin, regress_outbox_other, regress_outbox_settler;
 CALL regress.empty();

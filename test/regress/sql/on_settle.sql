@@ -41,7 +41,7 @@ SELECT pg_temp.try('functions.mine(outbox.settlement)');
 SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.no_argument()'')');
 SELECT regress.error_of('SELECT outbox.create_handler(''pulled'', ''{t}'', on_settle => ''functions.good(outbox.settlement)'')');
 RESET ROLE;
-SELECT name, creator, on_settle FROM outbox.handlers;
+SELECT handler, creator, on_settle FROM outbox.handlers;
 -- A superuser chooses any, for somebody else or for its own handler, but for what would run as a superuser.
 SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.not_mine(outbox.settlement)'')');
 SELECT regress.error_of('SELECT outbox.alter_handler(''tried'', on_settle => ''functions.of_superuser(outbox.settlement)'')');

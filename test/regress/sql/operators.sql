@@ -59,8 +59,8 @@ SELECT regress.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('a'),
 SELECT regress.error_of(format('SELECT outbox.requeue(%L, %L)', pg_temp.id('c'), 'mail'));
 
 -- cancel, and back again.
-SELECT outbox.cancel(pg_temp.id('b'), 'wrong amount', 'mail');
-SELECT outbox.cancel(pg_temp.id('b'), 'wrong amount', tenant => 'acme');
+SELECT outbox.cancel(pg_temp.id('b'), 'mail', 'wrong amount');
+SELECT outbox.cancel(pg_temp.id('b'), reason => 'wrong amount', tenant => 'acme');
 SELECT outbox.cancel(pg_temp.id('b'));
 SELECT * FROM pg_temp.state WHERE name = 'b';
 SELECT regress.error_of(format('SELECT outbox.cancel(%L, tenant => %L)', pg_temp.id('b'), 'bolt'));
@@ -157,7 +157,7 @@ SELECT regress.error_of($$SELECT outbox.cancel_where(handler => 'nobody')$$);
 INSERT INTO named SELECT 'k1', outbox.stage('keyed.x', key => 'one');
 INSERT INTO named SELECT 'k2', outbox.stage('keyed.x', key => 'one');
 CALL pg_temp.settle('k1', 'keys', 4, 'failed', 'head is dead');
-SELECT outbox.cancel(pg_temp.id('k1'), 'go on without it');
+SELECT outbox.cancel(pg_temp.id('k1'), reason => 'go on without it');
 CALL pg_temp.settle('c', 'books', 4, 'timeout', 'kept');
 SELECT outbox.cancel(pg_temp.id('c'), handler => 'books');
 SELECT * FROM pg_temp.state WHERE name IN ('c', 'k1', 'k2');
@@ -370,8 +370,18 @@ CALL outbox.drain('nobody');
 CALL outbox.drain('pulled', '-1 s');
 CALL outbox.drain('pulled', NULL);
 CALL outbox.drain('pulled', '1 ms');
+-- Of all of them those are meant that nobody has to see to.
 CALL outbox.drain(timeout => '1 ms');
+SELECT outbox.create_handler('pushed', '{drain}', 'http://127.0.0.1:9/') IS NOT NULL AS created;
+SELECT outbox.stage('drain') IS NOT NULL AS staged;
+CALL outbox.drain(timeout => '1 ms');
+SELECT outbox.pause_handler('pushed', 'drained nowhere');
+CALL outbox.drain(timeout => '1 ms');
+CALL outbox.drain('pushed', '1 hour');
+SELECT outbox.resume_handler('pushed');
+CALL outbox.drain('pushed', '1 ms');
 UPDATE outbox.delivery SET due_at = now() + interval '1 day' WHERE state = 0;
+CALL outbox.drain('pushed', '1 ms');
 CALL outbox.drain('pulled', '1 ms');
 CALL outbox.drain();
 

@@ -16,7 +16,7 @@ ORDER BY b.handler, b.key COLLATE "C";
 SELECT count(outbox.stage('ord.x', jsonb_build_object('n', n), key => k)) FROM unnest(ARRAY['a', 'b', 'it''s "c"']) AS k, generate_series(1, 3) AS n;
 SELECT outbox.stage('ord.x', '{"n": 9}') IS NOT NULL AS without_key;
 SELECT * FROM blocked;
-SELECT handler_id = (SELECT id FROM outbox.handlers WHERE name = 'loose') AS loose, count(key) AS keys FROM outbox.delivery GROUP BY 1 ORDER BY 1;
+SELECT handler_id = (SELECT handler_id FROM outbox.handlers WHERE handler = 'loose') AS loose, count(key) AS keys FROM outbox.delivery GROUP BY 1 ORDER BY 1;
 
 -- What is leased, until it is completed, holds up those behind it.
 SELECT key, payload FROM outbox.claim('skips', 10) ORDER BY key COLLATE "C" NULLS LAST;
@@ -50,7 +50,7 @@ SELECT pg_temp.settle('fail', 'blocks', 'a'), pg_temp.settle('fail', 'blocks', '
 SELECT * FROM blocked WHERE handler = 'blocks';
 SELECT key, payload FROM outbox.claim('blocks', 10) ORDER BY key COLLATE "C";
 SELECT outbox.requeue(head_id, 'blocks') FROM outbox.blocked_keys WHERE handler = 'blocks' AND key = 'a';
-SELECT outbox.cancel(head_id, 'given up', 'blocks') FROM outbox.blocked_keys WHERE handler = 'blocks' AND key = 'b';
+SELECT outbox.cancel(head_id, 'blocks', 'given up') FROM outbox.blocked_keys WHERE handler = 'blocks' AND key = 'b';
 SELECT * FROM blocked WHERE handler = 'blocks';
 SELECT key, payload, attempt FROM outbox.claim('blocks', 10) ORDER BY key COLLATE "C";
 

@@ -59,6 +59,12 @@ SELECT * FROM secrets();
 SELECT outbox.rotate_secret('pushes', '0') ~ '^whsec_' AS rotated_at_once;
 SELECT * FROM secrets();
 SELECT count(DISTINCT outbox.rotate_secret('pushes', '0')) FROM generate_series(1, 100);
+SELECT count(DISTINCT outbox.rotate_secret('pushes')) FROM generate_series(1, 100);
+SELECT count(*) FROM outbox.handler_secret;
+SELECT outbox.rotate_secret('pushes', '0', 'whsk') ~ '^whpk_' AS another_scheme;
+SELECT outbox.rotate_secret('pushes', '0') ~ '^whpk_' AS the_same_again;
+SELECT outbox.rotate_secret('pushes', '0', 'whsec') ~ '^whsec_' AS and_back;
+SELECT regress.error_of('SELECT outbox.rotate_secret(''pushes'', scheme => ''rsa'')');
 
 -- Ed25519 stays Ed25519, and its receivers get the public key
 UPDATE outbox.handler_secret SET secret = 'whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==';
