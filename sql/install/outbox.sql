@@ -4319,7 +4319,6 @@ BEGIN
 			('messages', 'min_version', 'Version from which on consumers may claim it'),
 			('messages', 'outstanding', 'Its deliveries that are pending, retrying or leased'),
 			('messages', 'delivered', 'Those that are delivered'),
-			('messages', 'deliver_at', 'Until when it is kept though nobody takes it'),
 			('unrouted', 'messages', 'Messages of the topic that were staged though no handler took it'),
 			('unrouted', 'refused', 'Those that were refused'),
 			('unrouted', 'first_at', 'When that was met first'),

@@ -52,6 +52,7 @@ my %on_demand = (long => 1);
 
 my ($passed, $failed, $skipped) = (0, 0, 0);
 my @failures;
+my %skipped_for;	# file and reason => how many tests
 
 my %chosen = choose(@ARGV);
 my $started = time;
@@ -68,6 +69,7 @@ count_assertions();
 
 print "\n";
 print "FAILED: $_\n" foreach @failures;
+print "SKIPPED: $_ ($skipped_for{$_})\n" foreach sort keys %skipped_for;
 print "$skipped skipped\n" if $skipped;
 printf "took %d s\n", time - $started;
 print "$passed passed, $failed failed\n";
@@ -176,6 +178,11 @@ sub count_tap
 	my ($harness, @tests) = @_;
 	my $aggregate = TAP::Parser::Aggregator->new;
 	$aggregate->start;
+	$harness->callback(
+		made_parser => sub {
+			my ($parser, $job) = @_;
+			$parser->callback(test => sub { $skipped_for{ $job->[1] . ': ' . $_[0]->explanation }++ if $_[0]->has_skip; });
+		});
 	# A test that bails out ends the harness: what ran before it counts.
 	eval { $harness->aggregate_tests($aggregate, @tests); 1 } or count_failure("stopped: $@");
 	$aggregate->stop;
@@ -191,7 +198,9 @@ sub count_tap
 		# A test that died or broke its plan counts once more, so that it
 		# cannot end as "0 failed".
 		count_failure("$name ended badly") if !@bad && $parser->has_problems;
-		$skipped++ if defined $parser->skip_all;
+		next unless defined $parser->skip_all;
+		$skipped++;
+		$skipped_for{"$name: " . $parser->skip_all} = 'all of it';
 	}
 	return $aggregate;
 }

@@ -83,21 +83,46 @@ debian_install_for_build()
 	debian_refresh_lists
 	debian_install build-essential pkg-config libcurl4-openssl-dev libssl-dev zlib1g-dev
 	if [ -z "${PG_CONFIG:-}" ]; then
-		local major
-		major=$(debian_pg_major)
-		debian_install "postgresql-$major" "postgresql-server-dev-$major"
+		debian_install_server "$(debian_pg_major)"
 	fi
+}
+
+# PostgreSQL's programs without the cluster that Debian's package creates and
+# starts along with them: what comes after brings servers of its own.
+debian_install_server()
+{
+	local major=$1
+	local settings=/etc/postgresql-common/createcluster.conf
+	local status=0
+
+	if debian_unpacked "postgresql-$major"; then
+		debian_install "postgresql-$major" "postgresql-server-dev-$major"
+		return
+	fi
+	debian_install postgresql-common
+	cp -p "$settings" "$settings.before-outbox"
+	echo 'create_main_cluster = false' >> "$settings"
+	debian_install "postgresql-$major" "postgresql-server-dev-$major" || status=$?
+	mv "$settings.before-outbox" "$settings"
+	echo "No cluster was created: \"pg_createcluster $major main --start\" makes the one that Debian would have"
+	return "$status"
 }
 
 debian_install_for_tests()
 {
 	command -v apt-get > /dev/null || return 0
 	debian_install_for_build
-	debian_install perl libipc-run-perl openssl python3-psycopg nodejs iproute2
+	debian_install perl libipc-run-perl openssl python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy python3-greenlet nodejs iproute2
+	# Debian's npm does not go with a nodejs from elsewhere, which brings its own.
+	command -v npm > /dev/null || debian_install npm || true
+	if command -v javac > /dev/null; then
+		debian_install libpostgresql-jdbc-java || true
+	fi
 	if [ -z "${PG_CONFIG:-}" ]; then
 		debian_install "postgresql-$(debian_pg_major)-pgtap"
 		# Not every version is packaged everywhere; the test says when it is skipped.
 		debian_install "postgresql-$(debian_pg_major)-pgaudit" || true
+		debian_install "postgresql-$(debian_pg_major)-repack" || true
 	fi
 }
 
@@ -161,7 +186,8 @@ build_and_install()
 {
 	local settings=(PG_CONFIG="$PG_CONFIG" with_llvm=no WERROR=1)
 
-	if ! as_user make -C "$work/tree" -j2 "${settings[@]}" > "$work/build.log" 2>&1; then
+	# A dot for each file that is compiled.
+	if ! as_user make -C "$work/tree" -j2 "${settings[@]}" 2>&1 | tee "$work/build.log" | awk '/ -c / { printf "."; fflush() } END { print "" }'; then
 		cat "$work/build.log"
 		echo "The build failed."
 		return 1

@@ -5,7 +5,7 @@ BEGIN;
 SELECT * FROM no_plan();
 
 -- Something in every table and view.
-SELECT outbox.create_handler('push', '{roles.*}', 'http://127.0.0.1:9/', secret => 'generate', authorization => 'Bearer secret') IS NOT NULL AS push,
+SELECT outbox.create_handler('push', '{roles.*}', 'http://127.0.0.1:9/', secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', authorization => 'Bearer secret') IS NOT NULL AS push,
 	outbox.create_handler('pull', '{roles.*}', ordered => true) IS NOT NULL AS pull;
 SELECT outbox.stage('roles.item', '{"n": 1}', key => 'k') IS NOT NULL AS staged;
 CREATE ROLE "outbox test consumer";

@@ -131,7 +131,7 @@ is_deeply(\%in_force, \%read_by, 'README.md says when each setting is in force')
 
 # README.md's table of errors has what callers can meet, and nothing else.
 my %raised = map { $_ => 1 } $install =~ /ERRCODE = '([a-z_]+)'/g;
-foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.c" } qw(common format handler consume operate policy shared stage table watch))
+foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.c" } qw(common format handler consume operate policy schedule shared stage table watch))
 {
 	while ($text =~ /\b(?:ereport\(ERROR,|outbox_fault\()(.*?);\n/sg)
 	{

@@ -13,7 +13,7 @@ my $folder = PostgreSQL::Test::Utils::tempdir;
 $node->sql('CREATE ROLE shop LOGIN; CREATE DATABASE shop OWNER shop');
 $node->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', 'shop');
 $node->sql('SET ROLE shop; CREATE SCHEMA app; CREATE TABLE app.invoice (id int); INSERT INTO app.invoice VALUES (42)', 'shop');
-$node->handler('push', ['a.*'], 'http://127.0.0.1:9/', database => 'shop', secret => 'generate');
+$node->handler('push', ['a.*'], 'http://127.0.0.1:9/', database => 'shop', secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw');
 $node->stage('a.b', '{"n": 1}', database => 'shop');
 
 my @dump = ('pg_dump', '--role=shop', '-d', $node->connstr('shop'));
