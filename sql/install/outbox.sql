@@ -355,12 +355,12 @@ COMMENT ON TABLE outbox.inbox IS 'Messages accepted from elsewhere, each once un
 CREATE INDEX inbox_expires ON outbox.inbox (expires_at);
 
 -- How far the bounded calls of outbox.prune() have come: what is kept below is
--- looked at again when they begin anew.  One row.
+-- looked at again when they begin anew.  No row until the first of them; a
+-- subscriber that has pruned gets its publisher's beside its own, and either will do.
 CREATE TABLE outbox.prune_position (
 	reached uuid NOT NULL
 );
 COMMENT ON TABLE outbox.prune_position IS 'Where the next bounded call of outbox.prune() goes on';
-INSERT INTO outbox.prune_position VALUES ('00000000-0000-0000-0000-000000000000');
 
 -- Every option of a schedule, in one row and nowhere else, as those of a
 -- handler are in outbox_internal.options(): the columns of outbox.schedule and
@@ -2629,7 +2629,7 @@ DECLARE
 	ceiling uuid;
 	batch int;
 	here uuid := nil;
-	ours boolean := false;
+	place tid;
 	may_begin_again boolean := false;
 	kept bigint := 0;
 	window_ids uuid[];
@@ -2656,10 +2656,9 @@ BEGIN
 	attempts := 0;
 	-- A bounded call goes on where the last one ended, or each would step over all that is kept.
 	IF max_messages IS NOT NULL THEN
-		SELECT p.reached INTO here FROM outbox.prune_position p FOR UPDATE SKIP LOCKED;
-		ours := FOUND;
-		IF NOT ours THEN
-			here := coalesce((SELECT p.reached FROM outbox.prune_position p), nil);
+		SELECT p.ctid, p.reached INTO place, here FROM outbox.prune_position p LIMIT 1 FOR UPDATE SKIP LOCKED;
+		IF place IS NULL THEN
+			here := coalesce((SELECT p.reached FROM outbox.prune_position p LIMIT 1), nil);
 		END IF;
 		may_begin_again := here > nil;
 	END IF;
@@ -2702,8 +2701,10 @@ BEGIN
 		GET DIAGNOSTICS n = ROW_COUNT;
 		messages := messages + n;
 	END LOOP;
-	IF ours THEN
-		UPDATE outbox.prune_position p SET reached = here;
+	IF place IS NOT NULL THEN
+		UPDATE outbox.prune_position p SET reached = here WHERE p.ctid = place;
+	ELSIF max_messages IS NOT NULL AND NOT EXISTS (SELECT FROM outbox.prune_position) THEN
+		INSERT INTO outbox.prune_position VALUES (here);
 	END IF;
 
 	-- A bounded call takes one batch of the inbox along.
