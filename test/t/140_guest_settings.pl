@@ -108,7 +108,7 @@ sub as_user
 	my $answer = $user->run($_[0]);
 	BAIL_OUT("$_[0]\n$answer") if $answer =~ /^(ERROR|FATAL): /m;
 	# What the server's settings have plpgsql say beside.
-	return $answer =~ s/^(WARNING|HINT|LINE \d+|NOTICE): .*\n|^ +\^\n//gmr;
+	return $answer =~ s/^(WARNING|HINT|LINE \d+|NOTICE|QUERY): .*\n|^ +\^\n//gmr;
 }
 
 # What must not be read anywhere.  The statements of the test take it from a
@@ -342,6 +342,8 @@ sub dispatcher_holds
 	return $node->sql("SELECT coalesce(backend_xid::text, '-') || ' ' || coalesce(backend_xmin::text, '-') FROM pg_stat_activity WHERE backend_type = 'outbox dispatcher'");
 }
 
+# Nor anything to write of its own: that an attempt has failed is noted a little later.
+$node->wait_for("SELECT recent_failures > 0 FROM outbox.handlers WHERE handler = 'repeats'", 't', 'that the receiver failed is noted');
 $node->handler('hangs', ['hangs'], $receiver->url('/hangs'), secret => "whsec_$hidden{secret}", timeout => '10 min');
 $receiver->on('/hangs', { hang => 1 });
 $node->sql("SELECT outbox.stage('hangs', payload, headers => headers) FROM app.vault");

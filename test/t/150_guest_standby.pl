@@ -27,6 +27,7 @@ my %concurrency = (plain => 20, ordered => 6, failing => 10);
 my %options = (breaker_threshold => 0, max_attempts => 100, backoff => '{10 ms}', jitter => 0);
 $first->handler($_, ['load.*'], $receiver->url("/$_"), concurrency => $concurrency{$_}, ordered => $_ eq 'ordered' ? 'true' : 'false', %options) foreach sort keys %concurrency;
 $first->handler('one', ['one.*'], $receiver->url('/one'));
+$first->sql("SELECT outbox.create_schedule('daily', every => '1 day', topic => 'nobody.takes')");
 $first->handler('dead', ['dead.*'], 'http://127.0.0.1:1/', max_attempts => 1);
 $first->sql('CREATE TABLE business (n int PRIMARY KEY)');
 # Here nothing but the consumers' own sessions finds what there is to claim.
@@ -80,6 +81,14 @@ my %refused = (
 	pause_handler => "SELECT outbox.pause_handler('one')",
 	resume_handler => "SELECT outbox.resume_handler('one')",
 	rotate_secret => "SELECT outbox.rotate_secret('one')",
+	create_schedule => "SELECT outbox.create_schedule('new', every => '1 day', topic => 'one.x')",
+	alter_schedule => "SELECT outbox.alter_schedule('daily', every => '2 days')",
+	ensure_schedule => "SELECT outbox.ensure_schedule('daily', every => '2 days', topic => 'one.x')",
+	drop_schedule => "SELECT outbox.drop_schedule('daily')",
+	pause_schedule => "SELECT outbox.pause_schedule('daily')",
+	resume_schedule => "SELECT outbox.resume_schedule('daily')",
+	run_now => "SELECT outbox.run_now('daily')",
+	run_schedules => 'CALL outbox.run_schedules()',
 	claim => "SELECT outbox.claim('queue')",
 	complete => "SELECT outbox.complete('queue', '$id', 1)",
 	complete_many => "SELECT outbox.complete_many('queue', '{$id}', '{1}')",

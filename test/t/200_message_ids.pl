@@ -85,7 +85,8 @@ $node->stop('immediate');
 $node->start;
 my ($status, $out, $error) = $node->psql('postgres', q{SELECT outbox.stage('t') < outbox_internal.id_floor(now() + interval '4 days')});
 is($out, 't', 'an id years ahead does not carry the others along');
-like($error, qr/WARNING:  message id ffffffff-ffff-4fff-bfff-ffffffffffff was not made by outbox/, 'with a warning');
+# The dispatcher may have looked first, and has nobody to tell but the log.
+like($error . $node->log_text, qr/WARNING:  message id ffffffff-ffff-4fff-bfff-ffffffffffff was not made by outbox/, 'with a warning');
 ($status, $out, $error) = $node->psql('postgres', q{SELECT outbox.stage('t') < outbox_internal.id_floor(now() + interval '4 days')});
 is("$out$error", 't', 'that comes once');
 
