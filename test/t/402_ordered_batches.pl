@@ -17,7 +17,7 @@ sub batches
 {
 	my $path = shift;
 	return map {
-		[ map { [ $_->{k}, $_->{n} ] } @{ JSON::PP::decode_json($_->{body}) } ]
+		[ map { [ $_->{data}{k}, $_->{data}{n} ] } @{ JSON::PP::decode_json($_->{body}) } ]
 	} $receiver->requests($path);
 }
 
