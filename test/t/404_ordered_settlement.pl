@@ -151,7 +151,7 @@ $receiver->on('/range', { per_message => [ { status => 500 }, { hang => 1 } ] })
 $node->sql(q{SELECT outbox.stage_many('range.x', ARRAY(SELECT jsonb_build_object('n', i) FROM generate_series(1, 60) AS i), ARRAY(SELECT 'k' || (i - 1) % 20 FROM generate_series(1, 60) AS i), tenant => 'all')});
 $receiver->wait_for_requests(40, '/range');
 $node->sql(q{SELECT outbox.cancel_where('range')});
-$node->sql(q{SELECT outbox.requeue_where('range')});
+$node->sql(q{SELECT outbox.requeue_where('range', include_cancelled => true)});
 # Their answers are in before the requeued rows are.
 keep_busy();
 $receiver->release('/range', { status => 200 });

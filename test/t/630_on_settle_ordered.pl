@@ -54,7 +54,7 @@ sub arrivals
 	foreach my $request ($receiver->requests($path))
 	{
 		my $body = JSON::PP::decode_json($request->{body});
-		push @{ $arrived{ $_->{k} } }, { n => $_->{n}, time => $request->{time} } foreach ref $body eq 'ARRAY' ? @$body : $body;
+		push @{ $arrived{ $_->{k} } }, { n => $_->{n}, time => $request->{time} } foreach ref $body eq 'ARRAY' ? map { $_->{data} } @$body : $body;
 	}
 	return \%arrived;
 }
