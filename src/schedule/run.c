@@ -138,7 +138,7 @@ check_may_run(FunctionCallInfo fcinfo)
 				 errmsg("outbox.run_schedules() cannot run inside a transaction block"),
 				 errdetail("Each occurrence is a transaction of its own."),
 				 errhint("CALL it by itself.")));
-	PreventCommandIfReadOnly("outbox.run_schedules()");
+	outbox_require_writable("outbox.run_schedules()");
 	outbox_require_sql(OUTBOX_MAY_STAGE);
 	outbox_become_owner(&caller);
 	outbox_execute(&check_plan, NULL, NULL, false, 1, SPI_OK_SELECT);
@@ -193,7 +193,7 @@ outbox_sql_run_now(PG_FUNCTION_ARGS)
 	Datum		found;
 	char	   *failure = NULL;
 
-	PreventCommandIfReadOnly("outbox.run_now()");
+	outbox_require_writable("outbox.run_now()");
 	outbox_require_sql(OUTBOX_MAY_STAGE);
 	SPI_connect();
 	outbox_become_owner(&caller);

@@ -374,7 +374,7 @@ outbox_sql_watch(PG_FUNCTION_ARGS)
 	Table		table = {0};
 	bool		was_watched;
 
-	PreventCommandIfReadOnly("outbox.watch()");
+	outbox_require_writable("outbox.watch()");
 	outbox_require_sql(OUTBOX_MAY_CONFIGURE);
 	rel = open_own_table(fcinfo);
 	find_triggers(&table, rel);
@@ -399,7 +399,7 @@ outbox_sql_unwatch(PG_FUNCTION_ARGS)
 	Relation	rel;
 	Table		table = {0};
 
-	PreventCommandIfReadOnly("outbox.unwatch()");
+	outbox_require_writable("outbox.unwatch()");
 	outbox_require_sql(OUTBOX_MAY_CONFIGURE);
 	rel = open_own_table(fcinfo);
 	find_triggers(&table, rel);
