@@ -62,7 +62,7 @@ sub report
 sub bench_cluster
 {
 	my ($name, %options) = @_;
-	my $conf = $options{conf} // '';
+	my $conf = join "\n", $options{conf} // '', $ENV{BENCH_CONF} // '';
 	return OutboxCluster->create($name, conf => <<"END");
 fsync = on
 synchronous_commit = on
