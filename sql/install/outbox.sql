@@ -164,7 +164,7 @@ COMMENT ON FUNCTION outbox_internal.formats IS 'Internal: the formats that the l
 -- outbox.handler and of the view outbox.handlers, the arguments of
 -- outbox.create_handler() and outbox.alter_handler() and what their comments
 -- say, what is accepted, stored and reset all follow from here.  What remains
--- is who reads it (the dispatcher: src/dispatch/handlers.c) and README.md.
+-- is who reads it (the dispatcher: src/dispatch/handlers.c) and doc/handlers.md.
 --
 -- type: that of the argument, and of the column (a regprocedure is kept as
 -- its name).  initial: the default, NULL for none.  low and high: the range of

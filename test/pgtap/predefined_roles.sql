@@ -112,7 +112,7 @@ SELECT is_empty($$ SELECT k.role FROM kind_of_role k, pg_extension e WHERE e.ext
 -- Secrets: whoever reads all data reads none.
 SELECT isnt(pg_temp.outcome(k.role, format('SELECT count(*) FROM %s v WHERE to_jsonb(v)::text ~ %L', o.name, secret)), 'rows', format('%s finds no secret in %s', k.role, o.name))
 FROM kind_of_role k, object o, unnest('{whsec_,Bearer}'::text[]) secret WHERE o.kind = 'view';
--- Payloads it does read, as every view: README.md, "Who may do what".
+-- Payloads it does read, as every view: doc/security.md.
 SELECT is(pg_temp.outcome('pg_read_all_data', 'SELECT count(payload) FROM outbox.dead_letters'), 'rows', 'payloads of dead letters are data');
 
 -- A role with CREATEROLE makes itself a member, where PostgreSQL lets it, and has no more of it than those.

@@ -47,21 +47,27 @@ is($library, $default, 'the library expects the SQL objects it comes with');
 like(slurp('CHANGELOG.md'), qr/^## \Q$default\E /m, 'CHANGELOG.md has this version');
 unlike($install, qr/\bCREATE OR REPLACE\b/, 'the install script replaces nothing of others');
 
-# README.md knows everything that a user can call, read or set.
-my $readme = slurp('README.md');
+# The pages know everything that a user can call, read or set; each kind has its own.
+my $settings_page = slurp('doc/settings.md');
+my @pages = map { s{^\Q$root\E/}{}r } "$root/README.md", "$root/CONTRIBUTING.md", sort(glob "$root/doc/*.md"), sort(glob "$root/doc/*/*.md");
+my $told_users = join "\n", map { slurp($_) } grep { !/(?:CONTRIBUTING|architecture|reference)\.md$/ } @pages;
 my %seen;
 foreach my $name ($install =~ /^CREATE (?:FUNCTION|PROCEDURE|VIEW) outbox\.([a-z]\w*)/mg)
 {
-	like($readme, qr/\b\Q$name\E\b/, "README.md mentions $name") unless $seen{$name}++;
+	like($told_users, qr/\b\Q$name\E\b/, "the pages mention $name") unless $seen{$name}++;
+}
+foreach my $view ($install =~ /^CREATE VIEW (outbox\.[a-z]\w*)/mg)
+{
+	like($told_users, qr/`\Q$view\E`/, "the pages mention $view");
 }
 foreach my $name (slurp('src/guc.c') =~ /Variable\("(outbox\.\w+)"/g)
 {
-	like($readme, qr/`\Q$name\E`/, "README.md mentions $name");
+	like($settings_page, qr/^\| `\Q$name\E` \|/m, "doc/settings.md has $name");
 }
 # The pages about the inside name what is there: files by their path, below src
 # or test or not; ranges of tests by their first; functions; every room.
 my %source = map { s{.*/}{}r => 1 } glob "$root/src/*/*.[ch] $root/src/*/*/*.[ch]";
-foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md', 'README.md', map { s{^\Q$root\E/}{}r } glob "$root/doc/*.md")
+foreach my $page (@pages)
 {
 	my $text = slurp($page);
 	my %named = map { $_ => 1 } $text =~ m{`((?:(?:src|test|sql|doc|expected)/|(?:[\w.-]+/)+(?=[\w.-]+\.(?:md|h|c|txt|pl|sql)))[\w./-]*\w|[\w-]+\.(?:md|h|c|txt|pl|sql))`}g;
@@ -78,7 +84,7 @@ foreach my $page ('doc/architecture.md', 'CONTRIBUTING.md', 'README.md', map { s
 }
 foreach my $bench (map { s{.*/(.*)\.pl$}{$1}r } glob "$root/test/bench/*.pl")
 {
-	like($readme, qr/^\| `\Q$bench\E` \|/m, "README.md says what the benchmark $bench measures");
+	like(slurp('doc/benchmarks.md'), qr/^\| `\Q$bench\E` \|/m, "doc/benchmarks.md says what the benchmark $bench measures");
 }
 my %section = map { $_ => 1 } slurp('doc/architecture.md') =~ /^## (.*)$/mg;
 foreach my $file ('sql/install/outbox.sql', 'src/rooms.txt', map { s{^\Q$root\E/}{}r } glob "$root/src/*.[ch] $root/src/*/*.[ch] $root/src/*/*/*.[ch]")
@@ -113,9 +119,9 @@ while ($install =~ /(RAISE EXCEPTION .*?;)/sg)
 }
 is(join("\n", @without), '', 'every error of a call has a hint');
 
-# README.md says of each setting when a change of it is in force: that depends on
+# doc/settings.md says of each setting when a change of it is in force: that depends on
 # who reads it, workers or the sessions of users.
-my ($settings) = $readme =~ /\n(\| setting .*?)\n\n/s;
+my ($settings) = $settings_page =~ /\n(\| setting .*?)\n(?:\n|\z)/s;
 my %in_force = $settings =~ /^\| `outbox\.(\w+)` \|[^|]*\| ([^|]*?) \|/mg;
 my %reader = map { $_ => do { local $/; local @ARGV = glob "$root/src/$_/*.c"; join '', <> } } qw(consume dispatch on_settle operate stage table worker);
 my %read_by;
@@ -127,9 +133,9 @@ foreach my $setting (slurp('src/guc.c') =~ /"outbox\.(\w+)",/g)
 	$read_by{$setting} = join ', ', (grep { /^(?:dispatch|on_settle|worker)$/ } @rooms) ? 'reload' : (), (grep { /^(?:consume|operate|stage)$/ } @rooms) ? 'session' : ();
 }
 @read_by{qw(max_databases transport)} = qw(restart start);
-is_deeply(\%in_force, \%read_by, 'README.md says when each setting is in force');
+is_deeply(\%in_force, \%read_by, 'doc/settings.md says when each setting is in force');
 
-# README.md's table of errors has what callers can meet, and nothing else.
+# The table of doc/errors.md has what callers can meet, and nothing else.
 my %raised = map { $_ => 1 } $install =~ /ERRCODE = '([a-z_]+)'/g;
 foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.c" } qw(common format handler consume operate policy schedule shared stage table watch))
 {
@@ -143,16 +149,16 @@ foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.c"
 delete @raised{qw(internal_error out_of_memory e_r_i_e_trigger_protocol_violated)};
 # From a snapshot that is too old: PostgreSQL's, with a hint of outbox.
 $raised{serialization_failure} = 1;
-my ($table) = $readme =~ /\n(\| SQLSTATE .*?)\n\n/s;
+my ($table) = slurp('doc/errors.md') =~ /\n(\| SQLSTATE .*?)\n(?:\n|\z)/s;
 my %told;
 foreach my $row (split /\n/, $table)
 {
 	my ($states, $names, $when, $remedy) = map { s/^\s+|\s+$//gr } (split /\|/, $row)[ 1 .. 4 ];
 	next if $states =~ /^(?:SQLSTATE|-+)/;
 	@told{ split /, /, $names } = split /, /, $states;
-	ok($when && $remedy, "README.md says when $names is raised and what to do");
+	ok($when && $remedy, "doc/errors.md says when $names is raised and what to do");
 }
-is(join(' ', sort keys %told), join(' ', sort keys %raised), 'README.md lists the errors that are raised');
+is(join(' ', sort keys %told), join(' ', sort keys %raised), 'doc/errors.md lists the errors that are raised');
 my $headers = qx(@{[ $ENV{PG_CONFIG} || 'pg_config' ]} --includedir-server 2>/dev/null) =~ s/\n//r . '/utils/errcodes.h';
 SKIP:
 {
@@ -163,8 +169,8 @@ SKIP:
 	is(join(' ', map { "$_ " . ($state{$_} // $state{"t_r_$_"} // '?') } sort keys %told), join(' ', map { "$_ $told{$_}" } sort keys %told), 'by their SQLSTATE');
 }
 
-# So does its table of codes.
-my ($codes) = $readme =~ /\n(\| code \|.*?)\n\n/s;
+# So does the table of codes of doc/outcomes.md.
+my ($codes) = slurp('doc/outcomes.md') =~ /\n(\| code \|.*?)\n(?:\n|\z)/s;
 my %code = map { $_ => 1 } map { /`([a-z_]+)`/g } map { (split /\|/)[1] } split /\n/, $codes;
 my %given = map { $_ => 1 } ($install =~ /\bcode = '([a-z_]+)', \w+ = /g, $install =~ /cancel_rows\(places, '([a-z_]+)'/g, $install =~ /\bcode text DEFAULT '([a-z_]+)'/g);
 foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.[ch]" } qw(consume dispatch on_settle policy stage))
@@ -176,12 +182,34 @@ foreach my $text (map { slurp(s{^\Q$root\E/}{}r) } map { glob "$root/src/$_/*.[c
 	my ($said) = $text =~ /\nmean_said\(.*?\{(.*?)\n\}/s;
 	$given{$_} = 1 foreach grep { $_ ne 'ok' } ($said // '') =~ /"([a-z]+)"/g;
 }
-is(join(' ', sort keys %code), join(' ', sort keys %given), 'README.md lists the codes that are given');
+is(join(' ', sort keys %code), join(' ', sort keys %given), 'doc/outcomes.md lists the codes that are given');
 
-foreach my $link ($readme =~ /\]\(#([a-z-]+)\)/g)
+# Links lead somewhere: to a file of the tree, and to a heading of a page, which GitHub names so.
+sub anchor_of
 {
-	my ($heading) = grep { lc($_) =~ s/[^a-z ]//gr =~ s/ /-/gr eq $link } $readme =~ /^#+ (.*)$/mg;
-	ok(defined $heading, "README.md has the section $link");
+	my $heading = lc shift;
+	$heading =~ s/[^\w -]//g;
+	return $heading =~ tr/ /-/r;
 }
+my %anchors = map { my $page = $_; $page => { map { anchor_of($_) => 1 } slurp($page) =~ /^#+ (.*)$/mg } } @pages;
+foreach my $page (@pages)
+{
+	my @broken;
+	my ($folder) = $page =~ m{^(.*/)?};
+	my $text = slurp($page) =~ s/^```.*?^```$//msgr;
+	foreach my $link (grep { !/^\w+:/ } $text =~ /\]\(([^)\s]+)\)/g)
+	{
+		my ($file, $anchor) = $link =~ /^([^#]*)(?:#(.*))?$/;
+		my $target = $file eq '' ? $page : ($folder // '') . $file;
+		1 while $target =~ s{[^/]+/\.\./}{};
+		push @broken, $link if !-e "$root/$target" || (defined $anchor && !$anchors{$target}{$anchor});
+	}
+	is("@broken", '', "$page: its links lead somewhere");
+	# A front page or another page leads to each.
+	next if $page =~ /^(?:README|CONTRIBUTING)\.md$/;
+	my ($name) = $page =~ m{^doc/(.*)$};
+	ok((grep { $_ ne $page && slurp($_) =~ m{\]\((?:\.\./|doc/)*\Q$name\E[)#]} } @pages), "$page: is linked to");
+}
+cmp_ok(scalar(split /\n/, slurp('README.md')), '<', 250, 'README.md is a front door');
 
 done_testing();

@@ -1,6 +1,6 @@
 # What README.md, CONTRIBUTING.md and doc/ show can be done: every block of SQL
-# is run in the order it stands, each page in a database of its own, and every
-# block of shell, though what installs and builds is only looked at.  What they
+# is run in the order it stands, each page in a database and with roles of its
+# own, and every block of shell, though what installs and builds is only looked at.  What they
 # show as the answer is what comes.  (JavaScript: 306; drivers: 220.)
 use strict;
 use warnings;
@@ -14,7 +14,7 @@ use PostgreSQL::Test::Utils qw(slurp_file);
 use Test::More;
 
 my $root = dirname(__FILE__) . '/../..';
-my @pages = ('README.md', 'CONTRIBUTING.md', map { s{^\Q$root\E/}{}r } sort glob "$root/doc/*.md");
+my @pages = map { s{^\Q$root\E/}{}r } "$root/README.md", "$root/CONTRIBUTING.md", sort(glob "$root/doc/*.md"), sort(glob "$root/doc/*/*.md");
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('docs', extension => 0);
 $node->sql("ALTER SYSTEM SET log_min_messages = 'warning'");
@@ -71,7 +71,7 @@ my %ran;
 my %answers;
 foreach my $page (@pages)
 {
-	my $database = lc basename($page, '.md');
+	my $database = lc basename($page, '.md') =~ tr/-/_/r;
 	my $text = slurp_file("$root/$page");
 	$node->sql("CREATE DATABASE $database");
 	$node->sql('SET client_min_messages = warning; CREATE EXTENSION outbox', $database) unless $page eq 'README.md';
@@ -94,6 +94,9 @@ foreach my $page (@pages)
 		$ran{ $block->{language} }++;
 		push @{ $answers{$page} }, { %$block, out => $out };
 	}
+	# So that pages stand by themselves, the roles of one are out of the way of the next.
+	$node->sql("ALTER ROLE \"$_\" RENAME TO \"$database: $_\"")
+	  foreach split /\n/, $node->sql("SELECT rolname FROM pg_roles WHERE NOT rolsuper AND rolname !~ '^pg_|: '");
 }
 cmp_ok($ran{sql}, '>=', 20, 'there are blocks of SQL');
 cmp_ok($ran{sh}, '>=', 5, 'and of shell');
@@ -101,7 +104,7 @@ cmp_ok($ran{sh}, '>=', 5, 'and of shell');
 # --- packages that pages name are those that the quick start installs
 my ($setup) = slurp_file("$root/test/lib/setup.sh") =~ /(debian_install_for_build\(\).*?\n\}.*?debian_install_server\(\).*?\n\})/s;
 my %installed = map { $_ => 1 } map { split ' ' } $setup =~ /debian_install ((?:[\w\$".-]+ ?)+)/g;
-foreach my $page ('README.md', 'CONTRIBUTING.md')
+foreach my $page ('doc/installing.md', 'CONTRIBUTING.md')
 {
 	my ($packages) = slurp_file("$root/$page") =~ /^apt-get install (.*)$/m;
 	is(join(' ', grep { !$installed{$_} && !$installed{ '"' . s/15$/\$major/r . '"' } } split ' ', $packages), '', "$page: the packages are those that the quick start installs");
@@ -124,8 +127,9 @@ is($answer, join(' ', map { s/^\s+|\s+$//gr } (split /\|/, (split /\n/, $table)[
 my (undef, $wrong) = run_sql('readme', $query);
 is($wrong, '', 'README.md: and the query that shows it');
 
-my ($change) = grep { $_->{text} =~ /"kind": "updated"/ } @shown;
-is($node->sql('SELECT payload = ' . $node->quote($change->{text}) . "::jsonb AND key = 'orders:42' FROM outbox.message WHERE topic = 'shop.order.updated'", 'readme'), 't', 'README.md: what a watched table says');
+# --- and its own page of a watched table
+my ($change) = grep { $_->{text} =~ /"kind": "updated"/ } blocks(slurp_file("$root/doc/watched-tables.md"));
+is($node->sql('SELECT payload = ' . $node->quote($change->{text}) . "::jsonb AND key = 'orders:42' FROM outbox.message WHERE topic = 'shop.order.updated'", 'watched_tables'), 't', 'doc/watched-tables.md: what a watched table says');
 
 # --- keys that were made by hand are keys
 my ($keys) = grep { $_->{language} eq 'sh' && $_->{text} =~ /openssl/ } @{ $answers{'doc/receivers.md'} };

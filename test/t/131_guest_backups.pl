@@ -316,7 +316,7 @@ $cold->start;
 sends($cold, 'postgres', 'without a name nothing is compared');
 $cold->stop;
 
-# What is not recognised, as the README says: the same site, by a cold copy.
+# What is not recognised, as doc/copies.md says: the same site, by a cold copy.
 my $same = restore('same', $origin, 'cold');
 $same->start;
 sends($same, 'postgres', 'a cold copy at the same site');

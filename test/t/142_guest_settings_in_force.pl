@@ -1,4 +1,4 @@
-# When a changed setting is in force, as README.md says of each: after a reload
+# When a changed setting is in force, as doc/settings.md says of each: after a reload
 # where dispatchers read it, in new sessions where sessions do, and where both
 # do, for each of them so.
 use strict;

@@ -135,9 +135,9 @@ sub slurp
 	return scalar <$in>;
 }
 
-my $readme = slurp('README.md');
+my $page = slurp('doc/handlers.md');
 my $comment = $node->sql(q{SELECT obj_description('outbox.create_handler'::regproc)});
-my ($table) = $readme =~ /^## Handlers\n.*?^\| option \| default \| meaning \|\n(.*?)\n\n/ms;
+my ($table) = $page =~ /^\| option \| default \| meaning \|\n(.*?)\n\n/ms;
 my %documented;
 foreach my $line (split /\n/, $table)
 {
@@ -146,16 +146,16 @@ foreach my $line (split /\n/, $table)
 	my @defaults = split /,\s*/, $defaults;
 	$documented{ $names[$_] } = ($defaults[$_] // '') =~ s/`//gr foreach 0 .. $#names;
 }
-is_deeply([ grep { !exists $option{$_} } sort grep { /^[a-z]/ } keys %documented ], [], 'README.md knows no option that is not there');
+is_deeply([ grep { !exists $option{$_} } sort grep { /^[a-z]/ } keys %documented ], [], 'doc/handlers.md knows no option that is not there');
 foreach my $o (@options)
 {
 	my $default = $documented{ $o->{name} };
-	ok(defined $default, "$o->{name}: in the table of README.md") or next;
+	ok(defined $default, "$o->{name}: in the table of doc/handlers.md") or next;
 	is($default eq 'none' ? '' : $default, $o->{initial} // '', "$o->{name}: with its default");
 	like($comment, qr/^\Q$o->{name}\E \(.*\): ./m, "$o->{name}: in the comment on create_handler()");
 }
-my ($row) = $readme =~ /^\| `format` \|[^|]*\|([^|]*)\|/m;
-is_deeply([ $row =~ /`([\w-]+)`/g ], \@formats, 'README.md lists the formats');
+my ($row) = $page =~ /^\| `format` \|[^|]*\|([^|]*)\|/m;
+is_deeply([ $row =~ /`([\w-]+)`/g ], \@formats, 'doc/handlers.md lists the formats');
 ($table) = slurp('doc/receivers.md') =~ /^\| format \| body .*?\n(.*?)\n\n/ms;
 is_deeply([ $table =~ /^\| `([\w-]+)` \|/mg ], \@formats, 'and receivers.md says what each is');
 
