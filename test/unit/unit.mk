@@ -5,6 +5,7 @@ test/unit/breaker_test: src/policy/breaker.o src/policy/rate_limit.o
 test/unit/failing_test: src/policy/failing.o
 test/unit/throttle_test: src/policy/throttle.o src/policy/rate_limit.o
 test/unit/backoff_test: src/worker/backoff.o
+test/unit/clock_test: src/worker/clock.o
 test/unit/networks_test: src/policy/networks.o
 test/unit/batch_answer_test: src/policy/batch_answer.o src/policy/answer_headers.o src/policy/http_date.o
 test/unit/ascii_test: src/handler/url.o src/policy/answer_headers.o src/policy/batch_answer.o src/policy/http_date.o src/policy/networks.o
