@@ -79,11 +79,12 @@ check('stop and start');
 cmp_ok($node->sql(q{SELECT missed FROM outbox.schedules WHERE name = 'skip'}), '>', $missed, 'who skips has missed some');
 is($node->sql(q{SELECT count(*) = count(DISTINCT dedupe_key) FROM outbox.message WHERE topic = 'skip'}), 't', 'and none came twice');
 
-# The last one only.
+# The last one only.  (It may be the hour.)
+my ($hours_run, $hours_missed) = split /\|/, $node->sql(q{SELECT runs, missed FROM outbox.schedules WHERE name = 'last'});
 $node->sql(q{UPDATE outbox.schedule_status SET next_run_at = date_trunc('hour', now()) - interval '5 hours', wake_at = date_trunc('hour', now()) - interval '5 hours'
 	WHERE schedule_id = (SELECT id FROM outbox.schedule WHERE name = 'last')});
 $node->restart;
-$node->wait_for(q{SELECT runs || ' ' || missed || ' ' || (last_scheduled_at = date_trunc('hour', last_run_at)) FROM outbox.schedules WHERE name = 'last'}, '1 5 true', 'the last one after five hours');
+$node->wait_for(q{SELECT runs || ' ' || missed || ' ' || (last_scheduled_at = date_trunc('hour', last_run_at)) FROM outbox.schedules WHERE name = 'last'}, join(' ', $hours_run + 1, $hours_missed + 5, 'true'), 'the last one after five hours');
 
 unlike($node->log_text, qr/PANIC|TRAP/, 'nothing broke');
 $node->stop;
