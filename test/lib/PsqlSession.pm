@@ -1,6 +1,6 @@
 # A session that stays open beside the test: psql with pipes.
 #
-#   my $session = PsqlSession->new($node, 'postgres');
+#   my $session = PsqlSession->new($node, 'postgres');     # or a connection string
 #   $session->start("CALL outbox.wait('h')");     # returns at once
 #   ... $session->busy ...                        # still running?
 #   my $answer = $session->finish;                # what it printed, errors too
@@ -26,7 +26,7 @@ sub new
 	my ($in, $out);
 	local %ENV = ($node->_get_env, PGAPPNAME => 'session');
 	my $pid = open3($in, $out, undef, $node->installed_command('psql'), '-XqAt', '-v', 'ON_ERROR_STOP=0',
-		'-d', $node->connstr($database // 'postgres'));
+		'-d', ($database // '') =~ /=/ ? $database : $node->connstr($database // 'postgres'));
 	my $self = bless { in => $in, out => $out, pid => $pid, text => '', marker => undef, answered_at => 0 }, $class;
 	$in->autoflush(1);
 	$self->{backend} = $self->run('SELECT pg_backend_pid()');

@@ -45,10 +45,12 @@ my @suites = (
 	[ isolation => 'test/isolation/specs', qr/\.spec$/, \&run_isolation ],
 	[ pgtap => 'test/pgtap', qr/\.sql$/, \&run_pgtap ],
 	[ tap => 'test/t', qr/\.pl$/, \&run_tap ],
+	[ npm => 'test/npm', qr/\.pl$/, \&run_tap ],
 	[ long => 'test/long', qr/\.pl$/, \&run_tap ]);
 
-# Suites that take their time run only when they are asked for.
-my %on_demand = (long => 1);
+# Suites that take their time, or need a registry of packages, run only when
+# they are asked for.
+my %on_demand = (npm => 1, long => 1);
 
 my ($passed, $failed, $skipped) = (0, 0, 0);
 my @failures;
