@@ -160,22 +160,38 @@ CREATE FUNCTION outbox_internal.formats(OUT name text, OUT batches boolean) RETU
 LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 4 AS 'MODULE_PATHNAME', 'outbox_sql_formats';
 COMMENT ON FUNCTION outbox_internal.formats IS 'Internal: the formats that the library can send, and which of them in batches';
 
--- Every option of a handler, in one row and nowhere else: the columns of
--- outbox.handler and of the view outbox.handlers, the arguments of
--- outbox.create_handler() and outbox.alter_handler() and what their comments
--- say, what is accepted, stored and reset all follow from here.  What remains
--- is who reads it (the dispatcher: src/dispatch/handlers.c) and doc/handlers.md.
+-- What handlers and schedules can be told is a row of such an option
+-- and nowhere else: columns of tables and views, arguments of functions and what
+-- their comments say, what is accepted, stored, compared and reset all follow
+-- from here.
 --
 -- type: that of the argument, and of the column (a regprocedure is kept as
 -- its name).  initial: the default, NULL for none.  low and high: the range of
 -- a number or an interval; high of a text: it is an absolute path of at most
 -- so many bytes.  choices: what a text may be.  checker: the function that
 -- raises what is wrong with the value.  scope: "push", for handlers with a URL;
--- "superuser", for them to set; "creation", for outbox.create_handler(), never
--- changed.  secret: its kind in outbox.handler_secret, where it is kept.
--- shown: what the view shows instead of the value.
-CREATE FUNCTION outbox_internal.options(OUT name text, OUT type text, OUT initial text, OUT low text, OUT high text, OUT choices text[],
-	OUT checker text, OUT scope text[], OUT secret text, OUT shown text, OUT help text) RETURNS SETOF record
+-- "superuser", for them to set; "creation", only for who creates it, never
+-- changed; "json", for any JSON value, where others are objects.  secret: its
+-- kind in outbox.handler_secret, where it is kept.  shown: what the view shows
+-- instead of the value.
+CREATE TYPE outbox_internal.option AS (
+	name text,
+	type text,
+	initial text,
+	low text,
+	high text,
+	choices text[],
+	checker text,
+	scope text[],
+	secret text,
+	shown text,
+	help text
+);
+COMMENT ON TYPE outbox_internal.option IS 'Internal: what can be said of a handler or a schedule: what it is, what it may be and what it is for';
+
+-- Those of a handler.  What remains is who reads it (the dispatcher:
+-- src/dispatch/handlers.c) and doc/handlers.md.
+CREATE FUNCTION outbox_internal.options() RETURNS SETOF outbox_internal.option
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	-- Not in SQL, which would plan all of this anew at each call.
@@ -362,34 +378,40 @@ CREATE TABLE outbox.prune_position (
 );
 COMMENT ON TABLE outbox.prune_position IS 'Where the next bounded call of outbox.prune() goes on';
 
--- Every option of a schedule, in one row and nowhere else, as those of a
--- handler are in outbox_internal.options(): the columns of outbox.schedule and
--- of the view outbox.schedules, the arguments of outbox.create_schedule() and
--- its kin and what their comments say, what is accepted, stored and reset.
--- New ones go last.
-CREATE FUNCTION outbox_internal.schedule_options(OUT name text, OUT type text, OUT initial text, OUT low text, OUT high text,
-	OUT choices text[], OUT help text) RETURNS SETOF record
+-- Those of a schedule.  New ones go last.
+CREATE FUNCTION outbox_internal.schedule_options() RETURNS SETOF outbox_internal.option
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 16 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN QUERY VALUES
-	('cron', 'text', NULL, NULL, NULL, NULL::text[], 'when, as outbox.next_runs() takes it'),
-	('every', 'interval', NULL, '1 s', '366 days', NULL, 'instead of cron: how long from one occurrence to the next, counted from starts_at or else from the creation; a day of it has 24 hours'),
-	('topic', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
-	('payload', 'jsonb', '{}', NULL, NULL, NULL, 'of the messages; {{scheduled_at}} in its strings becomes the time of the occurrence'),
-	('timezone', 'text', 'UTC', NULL, NULL, NULL, 'whose clock cron goes by'),
-	('tenant', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
-	('key', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
-	('headers', 'jsonb', NULL, NULL, NULL, NULL, 'of the messages'),
-	('catch_up', 'text', 'skip', NULL, NULL, '{skip,last,all}', 'which missed occurrences are made up for'),
-	('starts_at', 'timestamptz', NULL, NULL, NULL, NULL, 'no occurrence is before it'),
-	('ends_at', 'timestamptz', NULL, NULL, NULL, NULL, 'none is after it'),
-	('function', 'regprocedure', NULL, NULL, NULL, NULL,
+	('cron', 'text', NULL, NULL, NULL, NULL::text[], NULL, '{}'::text[], NULL, NULL, 'when, as outbox.next_runs() takes it'),
+	('every', 'interval', NULL, '1 s', '366 days', NULL, NULL, '{}', NULL, NULL, 'instead of cron: how long from one occurrence to the next, counted from starts_at or else from the creation; a day of it has 24 hours'),
+	('topic', 'text', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'of the messages'),
+	('payload', 'jsonb', '{}', NULL, NULL, NULL, NULL, '{json}', NULL, NULL, 'of the messages; {{scheduled_at}} in its strings becomes the time of the occurrence'),
+	('timezone', 'text', 'UTC', NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'whose clock cron goes by'),
+	('tenant', 'text', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'of the messages'),
+	('key', 'text', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'of the messages'),
+	('headers', 'jsonb', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'of the messages'),
+	('catch_up', 'text', 'skip', NULL, NULL, '{skip,last,all}', NULL, '{}', NULL, NULL, 'which missed occurrences are made up for'),
+	('starts_at', 'timestamptz', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'no occurrence is before it'),
+	('ends_at', 'timestamptz', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'none is after it'),
+	('function', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL,
 		'instead of topic: a function of one argument of type outbox.occurrence that stages what there is to stage. It is run in a transaction of its own as the role that owns it; if it raises an error nothing that it wrote stays, and it is run again later'),
-	('correlation_id', 'text', NULL, NULL, NULL, NULL, 'of the messages'),
-	('grace', 'interval', '1 min', '0', '366 days', NULL, 'an occurrence that cannot begin within so long after its time is missed'),
-	('timeout', 'interval', '30 s', '10 ms', '1 hour', NULL, 'how long the function may take');
+	('correlation_id', 'text', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'of the messages'),
+	('grace', 'interval', '1 min', '0', '366 days', NULL, NULL, '{}', NULL, NULL, 'an occurrence that cannot begin within so long after its time is missed'),
+	('timeout', 'interval', '30 s', '10 ms', '1 hour', NULL, NULL, '{}', NULL, NULL, 'how long the function may take');
 END $$;
 COMMENT ON FUNCTION outbox_internal.schedule_options IS 'Internal: every option of a schedule';
+
+CREATE FUNCTION outbox_internal.options_of(kind text) RETURNS SETOF outbox_internal.option
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF kind = 'handler' THEN
+		RETURN QUERY SELECT * FROM outbox_internal.options();
+	ELSE
+		RETURN QUERY SELECT * FROM outbox_internal.schedule_options();
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.options_of IS 'Internal: every option of a handler or a schedule';
 
 CREATE SEQUENCE outbox.schedule_id AS int;
 
@@ -769,25 +791,23 @@ COMMENT ON TYPE outbox.settlement IS
 'What an on_settle function is told: the message, the handler''s name, the attempt that has been made and its outcome (delivered, retrying, dead, cancelled) with its code (NULL if delivered), the HTTP status (NULL if there was no answer), the start of the response, as much of it as outbox.max_response_capture keeps, and the time of this settlement';
 
 -- The options of a call as one object: jsonb ones as they are, the rest as text.
-CREATE FUNCTION outbox_internal.given(names text[], texts text[]) RETURNS jsonb
+CREATE FUNCTION outbox_internal.given(names text[], texts text[], kind text DEFAULT 'handler') RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	given jsonb := jsonb_object(names, texts);
-	option text;
+	o outbox_internal.option;
 BEGIN
-	FOR option IN SELECT o.name FROM outbox_internal.options() o WHERE o.type = 'jsonb' LOOP
-		IF given ? option THEN
-			given := jsonb_set(given, ARRAY[option], (given ->> option)::jsonb);
-			IF jsonb_typeof(given -> option) <> 'object' THEN
-				RAISE EXCEPTION '% must be a JSON object', option
-					USING ERRCODE = 'invalid_parameter_value',
-						HINT = 'Leave it out if there are none; outbox.alter_handler() removes them with reset.';
-			END IF;
+	FOR o IN SELECT * FROM outbox_internal.options_of(kind) t WHERE t.type = 'jsonb' AND given ? t.name LOOP
+		given := jsonb_set(given, ARRAY[o.name], (given ->> o.name)::jsonb);
+		IF jsonb_typeof(given -> o.name) <> 'object' AND NOT 'json' = ANY (o.scope) THEN
+			RAISE EXCEPTION '% must be a JSON object', o.name
+				USING ERRCODE = 'invalid_parameter_value',
+					HINT = format('Leave it out if there are none; outbox.alter_%s() removes them with reset.', kind);
 		END IF;
 	END LOOP;
 	RETURN given;
 END $$;
-COMMENT ON FUNCTION outbox_internal.given IS 'Internal: the arguments of a call as one JSON object';
+COMMENT ON FUNCTION outbox_internal.given IS 'Internal: the arguments of a call about a handler or a schedule as one JSON object';
 
 CREATE FUNCTION outbox_internal.check_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -884,30 +904,104 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_backoff IS 'Internal: raise invalid_parameter_value unless this is a list of waits';
 
--- Each option by itself, as its row in outbox_internal.options() says.
-CREATE FUNCTION outbox_internal.check_options(h outbox.handler) RETURNS void
+-- What has options is walked over by these, whatever it is: a row of the table
+-- of that kind.  Each option by itself, as its row says.
+CREATE FUNCTION outbox_internal.check_options(kind text, item anyelement) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := to_jsonb(h);
-	o record;
+	given jsonb := to_jsonb(item);
+	o outbox_internal.option;
 	value text;
 BEGIN
-	FOR o IN SELECT * FROM outbox_internal.options() t WHERE t.secret IS NULL AND (h.url IS NOT NULL OR NOT 'push' = ANY (t.scope)) LOOP
+	FOR o IN SELECT * FROM outbox_internal.options_of(kind) t WHERE t.secret IS NULL AND (given ->> 'url' IS NOT NULL OR NOT 'push' = ANY (t.scope)) LOOP
 		value := given ->> o.name;
+		CONTINUE WHEN value IS NULL AND o.initial IS NULL;
 		IF o.choices IS NOT NULL THEN
 			PERFORM outbox_internal.check_choice(o.name, value, o.choices);
-		ELSIF o.type = 'interval' THEN
+		ELSIF o.type = 'interval' AND o.low IS NOT NULL THEN
 			PERFORM outbox_internal.check_interval(o.name, value::interval, o.low, o.high);
 		ELSIF o.type IN ('int', 'float8') THEN
 			PERFORM outbox_internal.check_number(o.name, value::float8, o.low::float8, o.high::float8);
 		ELSIF o.type = 'text' AND o.high IS NOT NULL THEN
 			PERFORM outbox_internal.check_path(o.name, value, o.high::int);
-		ELSIF o.checker IS NOT NULL AND value IS NOT NULL THEN
-			EXECUTE format('SELECT outbox_internal.%I(($1).%I)', o.checker, o.name) USING h;
+		ELSIF o.checker IS NOT NULL THEN
+			EXECUTE format('SELECT outbox_internal.%I(($1).%I)', o.checker, o.name) USING item;
 		END IF;
 	END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_internal.check_options IS 'Internal: raise invalid_parameter_value unless each option of a handler has a value that it can have';
+COMMENT ON FUNCTION outbox_internal.check_options IS 'Internal: raise invalid_parameter_value unless each option has a value that it can have';
+
+CREATE FUNCTION outbox_internal.check_reset(kind text, reset text[], given jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	option text;
+	can_be_reset text[] := ARRAY(SELECT o.name FROM outbox_internal.options_of(kind) o WHERE NOT 'creation' = ANY (o.scope));
+BEGIN
+	FOREACH option IN ARRAY reset LOOP
+		IF option IS NULL OR NOT option = ANY (can_be_reset) THEN
+			RAISE EXCEPTION 'there is no option "%" to reset', coalesce(option, 'NULL')
+				USING ERRCODE = 'invalid_parameter_value',
+					HINT = format('Options that can be reset are %s.', array_to_string(can_be_reset, ', '));
+		ELSIF given ? option THEN
+			RAISE EXCEPTION 'option % is both given and reset', option
+				USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out of one of them.';
+		END IF;
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_reset IS 'Internal: raise invalid_parameter_value unless these options can be reset by a call that gives those';
+
+CREATE FUNCTION outbox_internal.reset_options(kind text, item anyelement, reset text[]) RETURNS anyelement
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN jsonb_populate_record(item, coalesce((
+		SELECT jsonb_object_agg(o.name, CASE WHEN o.type = 'jsonb' THEN o.initial::jsonb ELSE to_jsonb(o.initial) END)
+		FROM outbox_internal.options_of(kind) o WHERE o.secret IS NULL AND o.name = ANY (reset)), '{}'));
+END $$;
+COMMENT ON FUNCTION outbox_internal.reset_options IS 'Internal: the same with these options at their defaults';
+
+CREATE FUNCTION outbox_internal.changed_options(kind text, old anyelement, new anyelement) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT ARRAY(SELECT o.name FROM outbox_internal.options_of(kind) o WHERE o.secret IS NULL AND to_jsonb(new) -> o.name IS DISTINCT FROM to_jsonb(old) -> o.name)
+$$;
+COMMENT ON FUNCTION outbox_internal.changed_options IS 'Internal: in which options the two differ, secrets aside';
+
+CREATE FUNCTION outbox_internal.assignments(kind text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT string_agg(format('%I = ($1).%1$I', o.name), ', ') FROM outbox_internal.options_of(kind) o WHERE o.secret IS NULL
+$$;
+COMMENT ON FUNCTION outbox_internal.assignments IS 'Internal: what an UPDATE sets that stores the options of its parameter $1';
+
+-- As somebody would write it, whatever the session has set.
+CREATE FUNCTION outbox_internal.definition(kind text, arguments text, item anyelement) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET intervalstyle = postgres SET datestyle = iso SET extra_float_digits = 1 AS $$
+DECLARE
+	o outbox_internal.option;
+	value text;
+	named text[] := outbox_internal.changed_options(kind, item,
+		outbox_internal.reset_options(kind, item, ARRAY(SELECT t.name FROM outbox_internal.options_of(kind) t)));
+	result text := format('SELECT outbox.create_%s(%s', kind, arguments);
+BEGIN
+	FOR o IN SELECT * FROM outbox_internal.options_of(kind) t WHERE t.name = ANY (named) LOOP
+		EXECUTE format('SELECT ($1).%I::text', o.name) INTO value USING item;
+		result := result || format(CASE WHEN o.type IN ('int', 'float8', 'boolean') THEN E',\n\t%I => %s' ELSE E',\n\t%I => %L' END, o.name, value);
+	END LOOP;
+	RETURN result || ')';
+END $$;
+COMMENT ON FUNCTION outbox_internal.definition IS 'Internal: the call that creates the same, with these arguments and the options that are not at their defaults';
+
+CREATE FUNCTION outbox_internal.arguments(kind text, changing boolean DEFAULT false) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT string_agg(format('%I %s DEFAULT NULL', o.name, o.type), ', ') FROM outbox_internal.options_of(kind) o WHERE NOT (changing AND 'creation' = ANY (o.scope))
+$$;
+COMMENT ON FUNCTION outbox_internal.arguments IS 'Internal: the options as a function declares them, for creating or for changing';
+
+CREATE FUNCTION outbox_internal.arguments_help(kind text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT string_agg(concat(o.name, ' (' || coalesce(o.initial, 'none') || '): ', o.help, '; one of ' || array_to_string(o.choices, ', '),
+		CASE WHEN 'superuser' = ANY (o.scope) THEN '; superusers only' END, '.'), E'\n')
+	FROM outbox_internal.options_of(kind) o
+$$;
+COMMENT ON FUNCTION outbox_internal.arguments_help IS 'Internal: the options as a comment on a function lists them';
 
 -- The one place that knows what an acceptable handler is, but for its name,
 -- secrets, on_settle function and who may set what: each option by itself,
@@ -919,7 +1013,7 @@ BEGIN
 	IF h.url IS NOT NULL THEN
 		PERFORM outbox_internal.check_url(h.url);
 	END IF;
-	PERFORM outbox_internal.check_options(h);
+	PERFORM outbox_internal.check_options('handler', h);
 	IF h.backoff_base > h.backoff_max THEN
 		RAISE EXCEPTION 'backoff_base is longer than backoff_max: % and %', h.backoff_base, h.backoff_max
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Set backoff_max too.';
@@ -1062,10 +1156,8 @@ COMMENT ON FUNCTION outbox_internal.check_rights IS 'Internal: raise insufficien
 CREATE FUNCTION outbox_internal.store_handler(h outbox.handler) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	EXECUTE (
-		SELECT format('UPDATE outbox.handler t SET creator = $2, name = ($1).name, topics = ($1).topics, url = ($1).url, %s WHERE t.id = ($1).id',
-			string_agg(format('%I = ($1).%1$I', o.name), ', '))
-		FROM outbox_internal.options() o WHERE o.secret IS NULL)
+	EXECUTE format('UPDATE outbox.handler t SET creator = $2, name = ($1).name, topics = ($1).topics, url = ($1).url, %s WHERE t.id = ($1).id',
+		outbox_internal.assignments('handler'))
 	USING h, coalesce((SELECT r.rolname FROM pg_roles r WHERE r.oid = outbox_internal.creator(h.creator_oid, h.home)), h.creator);
 EXCEPTION WHEN unique_violation THEN
 	RAISE EXCEPTION 'handler "%" already exists', h.name
@@ -1092,6 +1184,34 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.store_secrets IS 'Internal: write the secrets of a handler';
 
+-- One with a name alone, or no row if there is one of that name; waits for
+-- whoever is making or dropping it.
+CREATE FUNCTION outbox_internal.insert_handler(handler text, caller text) RETURNS outbox.handler
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	h outbox.handler;
+BEGIN
+	INSERT INTO outbox.handler (name, topics, creator, creator_oid)
+	SELECT handler, '{}', r.rolname, r.oid FROM pg_roles r WHERE r.rolname = caller
+	ON CONFLICT (name) WHERE dropped_at IS NULL DO NOTHING RETURNING * INTO h;
+	RETURN h;
+END $$;
+COMMENT ON FUNCTION outbox_internal.insert_handler IS 'Internal: a new handler that has nothing but its name yet; NULL if there is one of that name';
+
+CREATE FUNCTION outbox_internal.fill_handler(h outbox.handler, given jsonb, names text[], caller text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	h := jsonb_populate_record(h, given);
+	PERFORM outbox_internal.check_rights(h, names, given ->> 'on_settle', caller);
+	PERFORM outbox_internal.check_handler(h);
+	PERFORM outbox_internal.store_handler(h);
+	PERFORM outbox_internal.store_secrets(h.id, given, '{}');
+	PERFORM outbox_internal.warn_of_clear_text(h);
+	INSERT INTO outbox.handler_status (handler_id) VALUES (h.id);
+	PERFORM outbox_internal.ring_handlers();
+END $$;
+COMMENT ON FUNCTION outbox_internal.fill_handler IS 'Internal: give a handler of outbox_internal.insert_handler() what the call has given';
+
 CREATE FUNCTION outbox_internal.create_handler(caller text, names text[], texts text[]) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -1102,21 +1222,12 @@ BEGIN
 	IF NOT given ? 'topics' THEN
 		PERFORM outbox_internal.check_topics(NULL);
 	END IF;
-	BEGIN
-		INSERT INTO outbox.handler (name, topics, creator, creator_oid)
-		SELECT given ->> 'handler', '{}', r.rolname, r.oid FROM pg_roles r WHERE r.rolname = caller RETURNING * INTO h;
-	EXCEPTION WHEN unique_violation THEN
+	h := outbox_internal.insert_handler(given ->> 'handler', caller);
+	IF h.id IS NULL THEN
 		RAISE EXCEPTION 'handler "%" already exists', given ->> 'handler'
-			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_handler(), or drop it first.';
-	END;
-	h := jsonb_populate_record(h, given);
-	PERFORM outbox_internal.check_rights(h, names, given ->> 'on_settle', caller);
-	PERFORM outbox_internal.check_handler(h);
-	PERFORM outbox_internal.store_handler(h);
-	PERFORM outbox_internal.store_secrets(h.id, given, '{}');
-	PERFORM outbox_internal.warn_of_clear_text(h);
-	INSERT INTO outbox.handler_status (handler_id) VALUES (h.id);
-	PERFORM outbox_internal.ring_handlers();
+			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_handler() or outbox.ensure_handler(), or drop it first.';
+	END IF;
+	PERFORM outbox_internal.fill_handler(h, given, names, caller);
 	RETURN h.id;
 END $$;
 COMMENT ON FUNCTION outbox_internal.create_handler IS 'Internal: body of outbox.create_handler()';
@@ -1139,33 +1250,28 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.lock_handler IS 'Internal: a handler by name, locked; raises undefined_object if there is none';
 
--- Put options back to the defaults of their columns.
-CREATE FUNCTION outbox_internal.reset_options(h outbox.handler, reset text[], given jsonb) RETURNS outbox.handler
+-- From one set of options to another.  options: those that are new; given and
+-- reset: which secrets are replaced and taken away.
+CREATE FUNCTION outbox_internal.change_handler(old outbox.handler, new outbox.handler, options text[], given jsonb, reset text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	option text;
-	can_be_reset text[] := ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE NOT 'creation' = ANY (o.scope));
-	is_column text[] := ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE o.secret IS NULL);
-	assignments text[] := '{}';
 BEGIN
-	FOREACH option IN ARRAY reset LOOP
-		IF option IS NULL OR NOT option = ANY (can_be_reset) THEN
-			RAISE EXCEPTION 'there is no option "%" to reset', coalesce(option, 'NULL')
-				USING ERRCODE = 'invalid_parameter_value',
-					HINT = format('Options that can be reset are %s.', array_to_string(can_be_reset, ', '));
-		ELSIF given ? option THEN
-			RAISE EXCEPTION 'option % is both given and reset', option
-				USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out of one of them.';
-		ELSIF option = ANY (is_column) THEN
-			assignments := assignments || format('%I = DEFAULT', option);
-		END IF;
-	END LOOP;
-	IF assignments <> '{}' THEN
-		EXECUTE format('UPDATE outbox.handler SET %s WHERE id = $1 RETURNING *', array_to_string(assignments, ', ')) INTO h USING h.id;
+	PERFORM outbox_internal.check_handler(new);
+	PERFORM outbox_internal.store_handler(new);
+	PERFORM outbox_internal.store_secrets(new.id, given, reset);
+	IF options && '{url,authorization}' THEN
+		PERFORM outbox_internal.warn_of_clear_text(new);
 	END IF;
-	RETURN h;
+	-- It may be another receiver, or the same one with what it wanted.
+	IF options && '{url,unix_socket,tls_ca_file,tls_certificate_file,tls_key_file,http_version,authorization,secret,headers,format,timeout,connect_timeout}' THEN
+		PERFORM outbox_internal.renew_handler(new.id);
+	END IF;
+	PERFORM outbox_internal.ring_handlers();
+	-- Claims have passed what waits behind dead letters.  (The dispatcher sees for itself.)
+	IF old.on_dead = 'block' AND new.on_dead <> 'block' AND new.url IS NULL THEN
+		PERFORM outbox_internal.ring_rescan();
+	END IF;
 END $$;
-COMMENT ON FUNCTION outbox_internal.reset_options IS 'Internal: put options of a handler back to their defaults';
+COMMENT ON FUNCTION outbox_internal.change_handler IS 'Internal: give a handler, which is locked, other options';
 
 CREATE FUNCTION outbox_internal.alter_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -1173,36 +1279,95 @@ DECLARE
 	given jsonb := outbox_internal.given(names, texts);
 	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
 	h outbox.handler := outbox_internal.lock_handler(given ->> 'handler');
-	blocked boolean := h.on_dead = 'block';
+	new outbox.handler;
 BEGIN
 	IF h.url IS NULL AND given ? 'url' THEN
 		RAISE EXCEPTION 'handler "%" has no URL and cannot get one', h.name
 			USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Push or pull is decided when a handler is created; create another one.';
 	END IF;
 	PERFORM outbox_internal.check_rights(h, names || reset, given ->> 'on_settle', caller);
-	h := outbox_internal.reset_options(h, reset, given);
+	PERFORM outbox_internal.check_reset('handler', reset, given);
 	IF given ? 'new_name' THEN
 		PERFORM outbox_internal.check_name(given ->> 'new_name');
 		given := jsonb_set(given, '{name}', given -> 'new_name');
 	END IF;
-	h := jsonb_populate_record(h, given);
-	PERFORM outbox_internal.check_handler(h);
-	PERFORM outbox_internal.store_handler(h);
-	PERFORM outbox_internal.store_secrets(h.id, given, reset);
-	IF given ?| '{url,authorization}' THEN
-		PERFORM outbox_internal.warn_of_clear_text(h);
-	END IF;
-	-- It may be another receiver, or the same one with what it wanted.
-	IF (names || reset) && '{url,unix_socket,tls_ca_file,tls_certificate_file,tls_key_file,http_version,authorization,secret,headers,format,timeout,connect_timeout}' THEN
-		PERFORM outbox_internal.renew_handler(h.id);
-	END IF;
-	PERFORM outbox_internal.ring_handlers();
-	-- Claims have passed what waits behind dead letters.  (The dispatcher sees for itself.)
-	IF blocked AND h.on_dead <> 'block' AND h.url IS NULL THEN
-		PERFORM outbox_internal.ring_rescan();
-	END IF;
+	new := jsonb_populate_record(outbox_internal.reset_options('handler', h, reset), given);
+	PERFORM outbox_internal.change_handler(h, new, names || reset, given, reset);
 END $$;
 COMMENT ON FUNCTION outbox_internal.alter_handler IS 'Internal: body of outbox.alter_handler()';
+
+-- What is given is compared, not written again: a secret that is given each
+-- time is no new one each time.
+CREATE FUNCTION outbox_internal.is_given_secret(secret text, option text) RETURNS boolean
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_is_given_secret';
+COMMENT ON FUNCTION outbox_internal.is_given_secret IS 'Internal: is this what that option was given with to the call that is running?';
+
+CREATE FUNCTION outbox_internal.changed_secrets(handler_id int, given jsonb) RETURNS text[]
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT ARRAY(
+		SELECT o.name FROM outbox_internal.options() o
+		WHERE o.secret IS NOT NULL AND given ? o.name AND NOT EXISTS (
+			SELECT FROM outbox.handler_secret s
+			WHERE s.handler_id = $1 AND s.kind = o.secret AND s.expires_at IS NULL AND outbox_internal.is_given_secret(s.secret, o.name)))
+$$;
+COMMENT ON FUNCTION outbox_internal.changed_secrets IS 'Internal: which of the secrets that are given a handler does not have';
+
+CREATE FUNCTION outbox_internal.ensure_handler(caller text, names text[], texts text[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given(names, texts);
+	h outbox.handler;
+	new outbox.handler;
+	secrets text[];
+	changed text[];
+	fixed text;
+BEGIN
+	PERFORM outbox_internal.check_name(given ->> 'handler');
+	IF NOT given ? 'topics' THEN
+		PERFORM outbox_internal.check_topics(NULL);
+	END IF;
+	-- Until it is there and ours, or made: others may do the same at the same time.
+	LOOP
+		PERFORM FROM outbox.handler t WHERE t.name = given ->> 'handler' COLLATE "C" AND t.dropped_at IS NULL FOR UPDATE;
+		EXIT WHEN FOUND;
+		h := outbox_internal.insert_handler(given ->> 'handler', caller);
+		IF h.id IS NOT NULL THEN
+			PERFORM outbox_internal.fill_handler(h, given, names, caller);
+			RETURN '{created}';
+		END IF;
+	END LOOP;
+	h := outbox_internal.lock_handler(given ->> 'handler');
+
+	new := outbox_internal.reset_options('handler', h, ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE NOT given ? o.name));
+	new := jsonb_populate_record(new, given);
+	changed := outbox_internal.changed_options('handler', h, new);
+	SELECT o.name INTO fixed FROM outbox_internal.options() o WHERE 'creation' = ANY (o.scope) AND o.name = ANY (changed) LIMIT 1;
+	IF fixed IS NOT NULL OR (h.url IS NULL) = (given ? 'url') THEN
+		RAISE EXCEPTION '%', CASE
+				WHEN fixed IS NOT NULL THEN format('option %s of handler "%s" cannot be changed', fixed, h.name)
+				WHEN h.url IS NULL THEN format('handler "%s" has no URL and cannot get one', h.name)
+				ELSE format('handler "%s" has a URL and cannot do without', h.name) END
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				HINT = 'That is decided when a handler is created. Pass what it has, choose another name, or drop it first.';
+	END IF;
+	IF h.url IS DISTINCT FROM new.url THEN
+		changed := array_prepend('url', changed);
+	END IF;
+	IF h.topics IS DISTINCT FROM new.topics THEN
+		changed := array_prepend('topics', changed);
+	END IF;
+	-- What an option needs is asked of those that are given; whom it takes, of those that change.
+	secrets := outbox_internal.changed_secrets(h.id, given);
+	PERFORM outbox_internal.check_rights(h, changed || ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE given ? o.name AND (h.url IS NULL OR o.secret IS NOT NULL)),
+		CASE WHEN 'on_settle' = ANY (changed) THEN given ->> 'on_settle' END, caller);
+	changed := changed || secrets;
+	IF changed <> '{}' THEN
+		PERFORM outbox_internal.change_handler(h, new, changed,
+			given - ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE o.secret IS NOT NULL AND NOT o.name = ANY (secrets)), '{}');
+	END IF;
+	RETURN changed;
+END $$;
+COMMENT ON FUNCTION outbox_internal.ensure_handler IS 'Internal: body of outbox.ensure_handler()';
 
 -- Deliveries that the caller has locked, by where they are, to cancelled.  The
 -- one statement that settles in SQL.  Not by their keys: a table of what is
@@ -1313,20 +1478,11 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.resume_handler IS 'Internal: body of outbox.resume_handler()';
 
--- create_handler() and alter_handler(), whose arguments are the options.
+-- create_handler() and its kin, whose arguments are the options.
 DO $do$
 DECLARE
-	arguments text;
-	changeable text;
-	help text;
+	arguments text := outbox_internal.arguments('handler');
 BEGIN
-	SELECT pg_catalog.string_agg(pg_catalog.format('%I %s DEFAULT NULL', o.name, o.type), ', '),
-		pg_catalog.string_agg(pg_catalog.format('%I %s DEFAULT NULL', o.name, o.type), ', ') FILTER (WHERE NOT 'creation' OPERATOR(pg_catalog.=) ANY (o.scope)),
-		pg_catalog.string_agg(pg_catalog.concat(o.name, ' (' || COALESCE(o.initial, 'none') || '): ', o.help,
-			'; one of ' || pg_catalog.array_to_string(o.choices, ', '),
-			CASE WHEN 'superuser' OPERATOR(pg_catalog.=) ANY (o.scope) THEN '; superusers only' END, '.'), E'\n')
-	INTO arguments, changeable, help FROM outbox_internal.options() o;
-
 	EXECUTE pg_catalog.format($sql$
 CREATE FUNCTION outbox.create_handler(handler text, topics text[], url text DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS int
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
@@ -1338,13 +1494,17 @@ url: where messages are posted, http or https. Without one, consumers claim the 
 %s
 options: a JSON object of further options; one that is mistyped there is named.
 Returns the handler''s id.
-Errors: null_value_not_allowed, invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.', help));
+Errors: null_value_not_allowed, invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.', outbox_internal.arguments_help('handler')));
 
 	EXECUTE pg_catalog.format($sql$
 CREATE FUNCTION outbox.alter_handler(handler text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL,
 	reset text[] DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
-	$sql$, changeable);
+	$sql$, outbox_internal.arguments('handler', true));
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.ensure_handler(handler text, topics text[], url text DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS text[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
 END $do$;
 COMMENT ON FUNCTION outbox.alter_handler IS
 'Change a handler: options as in outbox.create_handler(), NULL keeps what is there.
@@ -1352,6 +1512,31 @@ new_name: rename it. topics: for messages staged from then on. url: another URL,
 reset: names of options to put back to their defaults. Whether a handler is ordered, and whether it pushes, is decided when it is created.
 options: a JSON object of further options, or of any argument but the first; one that is mistyped there is named.
 Requests that are out finish with the options they had. A change of where or how requests go (url, unix_socket, tls_..., http_version, authorization, secret, headers, format, timeouts) closes the handler''s circuit breaker and ends a wait that its receiver asked for, as outbox.resume_handler() does. Errors: undefined_object if there is no such handler, otherwise as outbox.create_handler().';
+COMMENT ON FUNCTION outbox.ensure_handler IS
+'Have a handler with exactly these options, those that are not given being the defaults: create it, change it, or leave it alone if it is so already, as migrations and configuration kept as code do again and again. Arguments as in outbox.create_handler(). It stays paused if it is, and keeps its secret and authorization unless others are given.
+Several may run at once, for the same handler too: one waits for the other.
+Returns the names of the arguments that were changed, none if nothing was, and created alone if there was no such handler. What counts as changed is what outbox.alter_handler() says of it.
+Errors: object_not_in_prerequisite_state where what was decided when it was created would have to change (ordered, and whether it has a URL); serialization_failure if somebody else has created or changed it since the snapshot of a REPEATABLE READ or SERIALIZABLE transaction; otherwise as outbox.create_handler() and outbox.alter_handler().';
+
+CREATE FUNCTION outbox.handler_definition(handler text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	h outbox.handler;
+	secrets text;
+BEGIN
+	SELECT t.* INTO h FROM outbox.handler t WHERE t.id = outbox_internal.live_handler(handler) AND t.id <> 0;
+	IF h.id IS NULL THEN
+		RETURN NULL;
+	END IF;
+	SELECT string_agg(o.name, ' and ') INTO secrets FROM outbox_internal.options() o
+	WHERE EXISTS (SELECT FROM outbox.handler_secret s WHERE s.handler_id = h.id AND s.kind = o.secret);
+	RETURN concat('-- It also has ' || secrets || E', which are not shown.\n',
+		outbox_internal.definition('handler', concat_ws(', ', quote_literal(h.name), quote_literal(h.topics), quote_literal(h.url)), h));
+END $$;
+COMMENT ON FUNCTION outbox.handler_definition IS
+'The call of outbox.create_handler() that creates the same handler, with the options that are not at their defaults, in another database for one. Secrets are not part of it: a comment before the call says that there are some. Values of headers are.
+handler: its name. Returns a statement without a semicolon at its end; NULL for the built-in one.
+Errors: undefined_object if there is no such handler.';
 
 CREATE FUNCTION outbox.drop_handler(handler text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
@@ -3198,22 +3383,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.occurrence_payload IS 'Internal: a schedule''s payload with the time of an occurrence in it';
 
--- The options of a call as one object: jsonb ones as they are, the rest as text.
-CREATE FUNCTION outbox_internal.given_schedule(names text[], texts text[]) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	given jsonb := jsonb_object(names, texts);
-	option text;
-BEGIN
-	FOR option IN SELECT o.name FROM outbox_internal.schedule_options() o WHERE o.type = 'jsonb' LOOP
-		IF given ? option THEN
-			given := jsonb_set(given, ARRAY[option], (given ->> option)::jsonb);
-		END IF;
-	END LOOP;
-	RETURN given;
-END $$;
-COMMENT ON FUNCTION outbox_internal.given_schedule IS 'Internal: the arguments of a call about a schedule as one JSON object';
-
 CREATE FUNCTION outbox_internal.check_schedule_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -3224,22 +3393,11 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_schedule_name IS 'Internal: raise invalid_name unless a schedule may have this name';
 
--- Each option by itself, as its row in outbox_internal.schedule_options() says,
--- then those that have to suit each other.
+-- Each option by itself, then those that have to suit each other.
 CREATE FUNCTION outbox_internal.check_schedule_options(s outbox.schedule) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	given jsonb := to_jsonb(s);
-	o record;
-	fault text;
 BEGIN
-	FOR o IN SELECT * FROM outbox_internal.schedule_options() LOOP
-		IF o.choices IS NOT NULL THEN
-			PERFORM outbox_internal.check_choice(o.name, given ->> o.name, o.choices);
-		ELSIF o.low IS NOT NULL AND (o.initial IS NOT NULL OR given ->> o.name IS NOT NULL) THEN
-			PERFORM outbox_internal.check_interval(o.name, (given ->> o.name)::interval, o.low, o.high);
-		END IF;
-	END LOOP;
+	PERFORM outbox_internal.check_options('schedule', s);
 	IF num_nonnulls(s.cron, s.every) <> 1 THEN
 		RAISE EXCEPTION 'a schedule has either cron or every'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'cron is an expression such as ''0 9 * * MON-FRI'', every an interval such as ''10 minutes''. To change from one to the other, give the one and reset the other.';
@@ -3334,28 +3492,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.populate_schedule IS 'Internal: a schedule with other options';
 
--- Put options back to their defaults.
-CREATE FUNCTION outbox_internal.reset_schedule(s outbox.schedule, reset text[], given jsonb) RETURNS outbox.schedule
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-	option text;
-	options text[] := ARRAY(SELECT o.name FROM outbox_internal.schedule_options() o);
-BEGIN
-	FOREACH option IN ARRAY reset LOOP
-		IF option IS NULL OR NOT option = ANY (options) THEN
-			RAISE EXCEPTION 'there is no option "%" to reset', coalesce(option, 'NULL')
-				USING ERRCODE = 'invalid_parameter_value', HINT = format('Options that can be reset are %s.', array_to_string(options, ', '));
-		ELSIF given ? option THEN
-			RAISE EXCEPTION 'option % is both given and reset', option
-				USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out of one of them.';
-		END IF;
-	END LOOP;
-	RETURN jsonb_populate_record(s, coalesce((
-		SELECT jsonb_object_agg(o.name, CASE WHEN o.type = 'jsonb' THEN o.initial::jsonb ELSE to_jsonb(o.initial) END)
-		FROM outbox_internal.schedule_options() o WHERE o.name = ANY (reset)), '{}'));
-END $$;
-COMMENT ON FUNCTION outbox_internal.reset_schedule IS 'Internal: a schedule with options back at their defaults';
-
 -- Check and write what a schedule is to be.
 CREATE FUNCTION outbox_internal.store_schedule(s outbox.schedule, caller text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3364,30 +3500,29 @@ BEGIN
 	IF s.function IS NOT NULL THEN
 		PERFORM outbox_internal.check_function('function', s.function, 'outbox.occurrence', caller);
 	END IF;
-	EXECUTE (
-		SELECT format('UPDATE outbox.schedule t SET name = ($1).name, %s WHERE t.id = ($1).id', string_agg(format('%I = ($1).%1$I', o.name), ', '))
-		FROM outbox_internal.schedule_options() o)
-	USING s;
+	EXECUTE format('UPDATE outbox.schedule t SET name = ($1).name, %s WHERE t.id = ($1).id', outbox_internal.assignments('schedule')) USING s;
 EXCEPTION WHEN unique_violation THEN
 	RAISE EXCEPTION 'schedule "%" already exists', s.name
 		USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or drop that schedule first.';
 END $$;
 COMMENT ON FUNCTION outbox_internal.store_schedule IS 'Internal: check and write all options of a schedule';
 
-CREATE FUNCTION outbox_internal.create_schedule(caller text, names text[], texts text[]) RETURNS int
+-- As outbox_internal.insert_handler().
+CREATE FUNCTION outbox_internal.insert_schedule(schedule text, caller text) RETURNS outbox.schedule
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox_internal.given_schedule(names, texts);
 	s outbox.schedule;
+BEGIN
+	INSERT INTO outbox.schedule (name, creator) VALUES (schedule, caller) ON CONFLICT (name) DO NOTHING RETURNING * INTO s;
+	RETURN s;
+END $$;
+COMMENT ON FUNCTION outbox_internal.insert_schedule IS 'Internal: a new schedule that has nothing but its name yet; NULL if there is one of that name';
+
+CREATE FUNCTION outbox_internal.fill_schedule(s outbox.schedule, given jsonb, caller text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
 	first timestamptz;
 BEGIN
-	PERFORM outbox_internal.check_schedule_name(given ->> 'name');
-	BEGIN
-		INSERT INTO outbox.schedule (name, creator) VALUES (given ->> 'name', caller) RETURNING * INTO s;
-	EXCEPTION WHEN unique_violation THEN
-		RAISE EXCEPTION 'schedule "%" already exists', given ->> 'name'
-			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_schedule() or outbox.ensure_schedule(), or drop it first.';
-	END;
 	s := outbox_internal.populate_schedule(s, given);
 	PERFORM outbox_internal.store_schedule(s, caller);
 	first := outbox_internal.run_after(s, clock_timestamp());
@@ -3397,6 +3532,22 @@ BEGIN
 	END IF;
 	INSERT INTO outbox.schedule_status (schedule_id, runs_function, wake_at, next_run_at) VALUES (s.id, s.function IS NOT NULL, first, first);
 	PERFORM outbox_internal.ring_schedules();
+END $$;
+COMMENT ON FUNCTION outbox_internal.fill_schedule IS 'Internal: give a schedule of outbox_internal.insert_schedule() what the call has given';
+
+CREATE FUNCTION outbox_internal.create_schedule(caller text, names text[], texts text[]) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given(names, texts, 'schedule');
+	s outbox.schedule;
+BEGIN
+	PERFORM outbox_internal.check_schedule_name(given ->> 'name');
+	s := outbox_internal.insert_schedule(given ->> 'name', caller);
+	IF s.id IS NULL THEN
+		RAISE EXCEPTION 'schedule "%" already exists', given ->> 'name'
+			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_schedule() or outbox.ensure_schedule(), or drop it first.';
+	END IF;
+	PERFORM outbox_internal.fill_schedule(s, given, caller);
 	RETURN s.id;
 END $$;
 COMMENT ON FUNCTION outbox_internal.create_schedule IS 'Internal: body of outbox.create_schedule()';
@@ -3423,7 +3574,7 @@ COMMENT ON FUNCTION outbox_internal.change_schedule IS 'Internal: give a schedul
 CREATE FUNCTION outbox_internal.alter_schedule(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox_internal.given_schedule(names, texts);
+	given jsonb := outbox_internal.given(names, texts, 'schedule');
 	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
 	locked record := outbox_internal.lock_schedule(given ->> 'name');
 	new outbox.schedule;
@@ -3432,7 +3583,8 @@ BEGIN
 		PERFORM outbox_internal.check_schedule_name(given ->> 'new_name');
 		given := jsonb_set(given, '{name}', given -> 'new_name');
 	END IF;
-	new := outbox_internal.populate_schedule(outbox_internal.reset_schedule(locked.s, reset, given), given);
+	PERFORM outbox_internal.check_reset('schedule', reset, given);
+	new := outbox_internal.populate_schedule(outbox_internal.reset_options('schedule', locked.s, reset), given);
 	PERFORM outbox_internal.change_schedule(locked.s, new, locked.st, caller);
 END $$;
 COMMENT ON FUNCTION outbox_internal.alter_schedule IS 'Internal: body of outbox.alter_schedule()';
@@ -3440,21 +3592,30 @@ COMMENT ON FUNCTION outbox_internal.alter_schedule IS 'Internal: body of outbox.
 CREATE FUNCTION outbox_internal.ensure_schedule(caller text, names text[], texts text[]) RETURNS text[]
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox_internal.given_schedule(names, texts);
+	given jsonb := outbox_internal.given(names, texts, 'schedule');
 	locked record;
+	s outbox.schedule;
 	new outbox.schedule;
 	changed text[];
 BEGIN
-	IF NOT EXISTS (SELECT FROM outbox.schedule t WHERE t.name = given ->> 'name') THEN
-		PERFORM outbox_internal.create_schedule(caller, names, texts);
-		RETURN '{created}';
-	END IF;
+	PERFORM outbox_internal.check_schedule_name(given ->> 'name');
+	-- As outbox_internal.ensure_handler() does.
+	LOOP
+		PERFORM FROM outbox.schedule t WHERE t.name = given ->> 'name' COLLATE "C" FOR UPDATE;
+		EXIT WHEN FOUND;
+		s := outbox_internal.insert_schedule(given ->> 'name', caller);
+		IF s.id IS NOT NULL THEN
+			PERFORM outbox_internal.fill_schedule(s, given, caller);
+			RETURN '{created}';
+		END IF;
+	END LOOP;
 	locked := outbox_internal.lock_schedule(given ->> 'name');
-	new := outbox_internal.reset_schedule(locked.s, ARRAY(SELECT o.name FROM outbox_internal.schedule_options() o WHERE NOT given ? o.name), given);
+	s := locked.s;
+	new := outbox_internal.reset_options('schedule', s, ARRAY(SELECT o.name FROM outbox_internal.schedule_options() o WHERE NOT given ? o.name));
 	new := outbox_internal.populate_schedule(new, given);
-	changed := ARRAY(SELECT o.name FROM outbox_internal.schedule_options() o WHERE to_jsonb(new) -> o.name IS DISTINCT FROM to_jsonb(locked.s) -> o.name);
+	changed := outbox_internal.changed_options('schedule', s, new);
 	IF changed <> '{}' THEN
-		PERFORM outbox_internal.change_schedule(locked.s, new, locked.st, caller);
+		PERFORM outbox_internal.change_schedule(s, new, locked.st, caller);
 	END IF;
 	RETURN changed;
 END $$;
@@ -3463,7 +3624,7 @@ COMMENT ON FUNCTION outbox_internal.ensure_schedule IS 'Internal: body of outbox
 CREATE FUNCTION outbox_internal.drop_schedule(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	locked record := outbox_internal.lock_schedule(outbox_internal.given_schedule(names, texts) ->> 'name');
+	locked record := outbox_internal.lock_schedule(outbox_internal.given(names, texts, 'schedule') ->> 'name');
 BEGIN
 	DELETE FROM outbox.schedule t WHERE t.id = (locked.s).id;
 	DELETE FROM outbox.schedule_status t WHERE t.schedule_id = (locked.s).id;
@@ -3473,7 +3634,7 @@ COMMENT ON FUNCTION outbox_internal.drop_schedule IS 'Internal: body of outbox.d
 CREATE FUNCTION outbox_internal.pause_schedule(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	given jsonb := outbox_internal.given_schedule(names, texts);
+	given jsonb := outbox_internal.given(names, texts, 'schedule');
 	locked record := outbox_internal.lock_schedule(given ->> 'name');
 BEGIN
 	UPDATE outbox.schedule_status t
@@ -3487,7 +3648,7 @@ COMMENT ON FUNCTION outbox_internal.pause_schedule IS 'Internal: body of outbox.
 CREATE FUNCTION outbox_internal.resume_schedule(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	locked record := outbox_internal.lock_schedule(outbox_internal.given_schedule(names, texts) ->> 'name');
+	locked record := outbox_internal.lock_schedule(outbox_internal.given(names, texts, 'schedule') ->> 'name');
 	s outbox.schedule := locked.s;
 	st outbox.schedule_status := locked.st;
 	at timestamptz := clock_timestamp();
@@ -3729,13 +3890,8 @@ COMMENT ON FUNCTION outbox_internal.check_may_run IS 'Internal: raise object_not
 -- create_schedule() and its kin, whose arguments are the options.
 DO $do$
 DECLARE
-	arguments text;
-	help text;
+	arguments text := outbox_internal.arguments('schedule');
 BEGIN
-	SELECT pg_catalog.string_agg(pg_catalog.format('%I %s DEFAULT NULL', o.name, o.type), ', '),
-		pg_catalog.string_agg(pg_catalog.concat(o.name, ' (' || COALESCE(o.initial, 'none') || '): ', o.help, '; one of ' || pg_catalog.array_to_string(o.choices, ', '), '.'), E'\n')
-	INTO arguments, help FROM outbox_internal.schedule_options() o;
-
 	EXECUTE pg_catalog.format($sql$
 CREATE FUNCTION outbox.create_schedule(name text, %s) RETURNS int
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
@@ -3745,7 +3901,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 name: any text of up to 63 bytes; the dedupe key of each message is schedule:NAME:TIME. Options by name, NULL for the default:
 %s
 An occurrence is missed if it cannot begin within grace of its time, or another one is due as well: the server was down or a standby, the schedule paused, the database held as a copy. catch_up says which of them take place after all: none (skip), the last (last), or all of them in their order, but not more than the newest 1000 (all).
-Returns the schedule''s id. Errors: invalid_parameter_value and others as outbox.stage() for bad options, with the position and the reason for a bad cron expression; invalid_name; wrong_object_type or invalid_function_definition for a function that it cannot be; duplicate_object; insufficient_privilege unless the caller may act as the function''s owner, or if that is a superuser.', help));
+Returns the schedule''s id. Errors: invalid_parameter_value and others as outbox.stage() for bad options, with the position and the reason for a bad cron expression; invalid_name; wrong_object_type or invalid_function_definition for a function that it cannot be; duplicate_object; insufficient_privilege unless the caller may act as the function''s owner, or if that is a superuser.', outbox_internal.arguments_help('schedule')));
 
 	-- An expression in the second place is not to be taken for a name.
 	EXECUTE pg_catalog.format($sql$
@@ -3764,6 +3920,22 @@ If its times change, the next occurrence is the first of the new ones after now.
 COMMENT ON FUNCTION outbox.ensure_schedule IS
 'Have a schedule with exactly these options, those that are not given being the defaults: create it, change it, or leave it alone if it is so already. It stays paused if it is.
 Returns the names of the options that were changed, none if nothing was, and created alone if there was no such schedule. Errors: as outbox.create_schedule().';
+
+CREATE FUNCTION outbox.schedule_definition(name text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	s outbox.schedule;
+BEGIN
+	SELECT t.* INTO s FROM outbox.schedule t WHERE t.name = schedule_definition.name COLLATE "C";
+	IF s.id IS NULL THEN
+		RAISE EXCEPTION 'schedule "%" does not exist', coalesce(name, 'NULL')
+			USING ERRCODE = 'undefined_object', HINT = 'The view outbox.schedules lists the schedules there are.';
+	END IF;
+	RETURN outbox_internal.definition('schedule', quote_literal(s.name), s);
+END $$;
+COMMENT ON FUNCTION outbox.schedule_definition IS
+'The call of outbox.create_schedule() that creates the same schedule, with the options that are not at their defaults.
+name: of the schedule. Returns a statement without a semicolon at its end. Errors: undefined_object if there is no such schedule.';
 
 CREATE FUNCTION outbox.drop_schedule(name text) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';

@@ -22,6 +22,7 @@
 #define MAX_AUTHORIZATION 4096
 
 PG_FUNCTION_INFO_V1(outbox_sql_store_secret);
+PG_FUNCTION_INFO_V1(outbox_sql_is_given_secret);
 
 static const char *const secret_options[] = {"secret", "authorization"};
 
@@ -58,7 +59,7 @@ outbox_withheld_end(OutboxWithheld *withheld)
 	current = withheld->outer;
 }
 
-/* What was given for the option to the call that is running. */
+/* What was given for the option to the call that is running; NULL for nothing. */
 static char *
 withheld_value(const char *option)
 {
@@ -73,7 +74,7 @@ withheld_value(const char *option)
 				return lfirst(value);
 		}
 	}
-	elog(ERROR, "no value of option \"%s\" was given", option);
+	return NULL;
 }
 
 static void
@@ -134,6 +135,8 @@ outbox_sql_store_secret(PG_FUNCTION_ARGS)
 		secret = withheld_value(source);
 	else
 		secret = outbox_generate_secret(strcmp(source, "whsk") == 0);
+	if (secret == NULL)
+		elog(ERROR, "no value of option \"%s\" was given", source);
 
 	if (signs)
 		outbox_check_secret(secret);
@@ -145,4 +148,14 @@ outbox_sql_store_secret(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	public_key = outbox_public_key(secret);
 	PG_RETURN_TEXT_P(cstring_to_text(public_key != NULL ? public_key : secret));
+}
+
+/* outbox_internal.is_given_secret(secret, option) */
+Datum
+outbox_sql_is_given_secret(PG_FUNCTION_ARGS)
+{
+	char	   *secret = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	char	   *given = withheld_value(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+
+	PG_RETURN_BOOL(given != NULL && strcmp(secret, given) == 0);
 }

@@ -16,10 +16,10 @@ INSERT INTO privilege VALUES
 ('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify next_runs', 'OW'),
 ('function', 'pause_schedule resume_schedule run_now', 'OW'),
 ('procedure', 'run_schedules', 'OW'),
-('function', 'create_schedule alter_schedule ensure_schedule drop_schedule', 'W'),
+('function', 'create_schedule alter_schedule ensure_schedule drop_schedule schedule_definition', 'W'),
 ('procedure', 'drain', 'OW'),
 ('function', 'health', 'OMW'),
-('function', 'create_handler alter_handler drop_handler rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
+('function', 'create_handler alter_handler ensure_handler drop_handler handler_definition rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
 ('internal', 'dispatchers backlog', 'OMW'),
@@ -30,14 +30,16 @@ INSERT INTO privilege VALUES
 ('internal', 'check_rules check_pattern check_url check_headers check_name check_number check_interval check_choice check_path', 'W'),
 ('internal', 'check_topics check_backoff check_handler check_options check_push_handler handler_fault warn_of_clear_text check_function check_rights check_filter', 'W'),
 -- the bodies of public functions, and what they have in common
-('internal', 'creator rotate_secret store_secret public_key id_floor options formats given store_handler store_secrets lock_handler reset_options', 'W'),
-('internal', 'create_handler alter_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
+('internal', 'creator rotate_secret store_secret public_key id_floor options formats store_handler store_secrets lock_handler is_given_secret changed_secrets', 'W'),
+-- what has options, of whatever kind
+('internal', 'options_of given check_reset reset_options changed_options assignments definition arguments arguments_help', 'W'),
+('internal', 'insert_handler fill_handler create_handler change_handler alter_handler ensure_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
 ('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
 ('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all prunable', 'W'),
 -- schedules
-('internal', 'schedule_options given_schedule check_schedule_name check_schedule_options check_schedule schedule_fault schedule_warnings check_may_run', 'W'),
+('internal', 'schedule_options check_schedule_name check_schedule_options check_schedule schedule_fault schedule_warnings check_may_run', 'W'),
 ('internal', 'next_run due_runs occurrence_text occurrence_payload occurrence_key schedule_anchor run_after stage_occurrence make_occurrence', 'W'),
-('internal', 'lock_schedule populate_schedule reset_schedule store_schedule change_schedule create_schedule alter_schedule ensure_schedule', 'W'),
+('internal', 'lock_schedule populate_schedule insert_schedule fill_schedule store_schedule change_schedule create_schedule alter_schedule ensure_schedule', 'W'),
 ('internal', 'drop_schedule pause_schedule resume_schedule choose_occurrence note_occurrence note_failure run_messages begin_occurrence end_occurrence run_now next_wake', 'W'),
 ('view', 'messages deliveries waiting dead_letters attempts blocked_keys handlers unrouted schedules', 'OW'),
 ('view', 'holds', 'W'),
@@ -46,7 +48,7 @@ INSERT INTO privilege VALUES
 ('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox prune_position schedule schedule_status', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
 ('type', 'settlement occurrence', '*PCOMW'),
-('internal type', 'filter', 'W'),
+('internal type', 'filter option', 'W'),
 ('schema', 'outbox', '*PCOMW'),
 ('schema', 'outbox_internal', 'W');
 CREATE TEMP TABLE cell AS SELECT kind, object, who FROM privilege, string_to_table(objects, ' ') object;

@@ -6,6 +6,7 @@ use warnings;
 use utf8;
 
 use JSON::PP ();
+use OptionTable;
 use OutboxCluster;
 use Test::More;
 
@@ -69,8 +70,8 @@ sub in_view
 sub call
 {
 	my ($function, $handler, $option, $value) = @_;
-	my $url = $function eq 'create_handler' ? "'{t}', 'https://example.com/', " : '';
-	my $more = $beside{$option} && ($function eq 'create_handler' || $option ne 'on_dead') ? ", $beside{$option}" : '';
+	my $url = $function ne 'alter_handler' ? "'{t}', 'https://example.com/', " : '';
+	my $more = $beside{$option} && ($function ne 'alter_handler' || $option ne 'on_dead') ? ", $beside{$option}" : '';
 	return "SELECT outbox.$function('$handler', $url\"$option\" => " . $node->quote($value) . "$more)";
 }
 
@@ -93,7 +94,15 @@ foreach my $o (@options)
 	isnt($got, $json->encode($plain->{$shown}), "$name: stored");
 	is($node->sql("SELECT \"$name\" = " . $node->quote($value) . " FROM outbox.handler WHERE name = '$name'"), 't', "$name: as it was given")
 	  unless $o->{secret};
+	is($node->sql(call('ensure_handler', $name, $name, $value)), '{}', "$name: there is nothing to ensure");
 	next if grep { $_ eq 'creation' } @{ $o->{scope} };
+
+	my ($beside) = ($beside{$name} // '') =~ /^(\w+)/;
+	is(join(' ', sort split / /, $node->sql("SELECT array_to_string(outbox.ensure_handler('$name', '{t}', 'https://example.com/'" . ($name eq 'on_dead' ? ', ordered => true' : '') . "), ' ')")),
+		$o->{secret} ? '' : join(' ', sort grep { defined && $_ ne 'ordered' } $name, $beside), "$name: ensured to be what it is without");
+	is($json->encode(in_view($name)->{$shown}), $o->{secret} ? $got : $json->encode($plain->{$shown}), "$name: and it is");
+	like($node->sql(call('ensure_handler', $name, $name, $value)), $o->{secret} ? qr/^\{\}$/ : qr/\b\Q$name\E\b/, "$name: ensured");
+	is($json->encode(in_view($name)->{$shown}), $got, "$name: as it was created");
 
 	$node->sql("SELECT outbox.alter_handler('$name', reset => '{$name}')");
 	is($json->encode(in_view($name)->{$shown}), $json->encode($plain->{$shown}), "$name: reset puts it back");
@@ -112,6 +121,16 @@ foreach my $o (@options)
 	}
 }
 
+# --- in another database, made by their definitions
+$node->extension('other');
+$node->sql('CREATE FUNCTION public.settled(outbox.settlement) RETURNS void LANGUAGE sql AS $$SELECT$$; ALTER FUNCTION public.settled OWNER TO settler', 'other');
+my $definitions = $node->sql(q{SELECT string_agg(outbox.handler_definition(handler) || ';', E'\n') FROM outbox.handlers});
+unlike($definitions, qr/whsec|Bearer/, 'no secret is in them');
+is(() = $definitions =~ /^-- It also has (?:secret|authorization), which are not shown\.$/mg, 2, 'but that there is one');
+$node->sql("SET intervalstyle = iso_8601; SET standard_conforming_strings = off; $definitions", 'other');
+my $content = q{SELECT string_agg((to_jsonb(h) - '{id,created_at,home}'::text[])::text, E'\n' ORDER BY h.name) FROM outbox.handler h WHERE h.id <> 0 AND h.dropped_at IS NULL};
+is($node->sql($content, 'other'), $node->sql($content), 'they are the same');
+
 # --- nothing beyond its range
 foreach my $o (grep { defined $_->{low} } @options)
 {
@@ -127,36 +146,19 @@ foreach my $o (grep { defined $_->{low} } @options)
 }
 
 # --- the documents know each
-sub slurp
-{
-	my $name = shift;
-	open my $in, '<:encoding(UTF-8)', $name or die "$name: $!";
-	local $/;
-	return scalar <$in>;
-}
-
-my $page = slurp('doc/handlers.md');
 my $comment = $node->sql(q{SELECT obj_description('outbox.create_handler'::regproc)});
-my ($table) = $page =~ /^\| option \| default \| meaning \|\n(.*?)\n\n/ms;
-my %documented;
-foreach my $line (split /\n/, $table)
-{
-	my ($names, $defaults) = map { s/^\s+|\s+$//gr } (split /\|/, $line)[ 1, 2 ];
-	my @names = $names =~ /`(\w+)`/g;
-	my @defaults = split /,\s*/, $defaults;
-	$documented{ $names[$_] } = ($defaults[$_] // '') =~ s/`//gr foreach 0 .. $#names;
-}
+my %documented = OptionTable::read_table('doc/handlers.md', 'option');
 is_deeply([ grep { !exists $option{$_} } sort grep { /^[a-z]/ } keys %documented ], [], 'doc/handlers.md knows no option that is not there');
 foreach my $o (@options)
 {
 	my $default = $documented{ $o->{name} };
 	ok(defined $default, "$o->{name}: in the table of doc/handlers.md") or next;
-	is($default eq 'none' ? '' : $default, $o->{initial} // '', "$o->{name}: with its default");
+	is($default, $o->{initial} // '', "$o->{name}: with its default");
 	like($comment, qr/^\Q$o->{name}\E \(.*\): ./m, "$o->{name}: in the comment on create_handler()");
 }
-my ($row) = $page =~ /^\| `format` \|[^|]*\|([^|]*)\|/m;
+my ($row) = OptionTable::slurp('doc/handlers.md') =~ /^\| `format` \|[^|]*\|([^|]*)\|/m;
 is_deeply([ $row =~ /`([\w-]+)`/g ], \@formats, 'doc/handlers.md lists the formats');
-($table) = slurp('doc/receivers.md') =~ /^\| format \| body .*?\n(.*?)\n\n/ms;
+my ($table) = OptionTable::slurp('doc/receivers.md') =~ /^\| format \| body .*?\n(.*?)\n\n/ms;
 is_deeply([ $table =~ /^\| `([\w-]+)` \|/mg ], \@formats, 'and receivers.md says what each is');
 
 # --- a row that was changed by hand

@@ -255,3 +255,69 @@ SELECT outbox.drop_handler(handler) FROM outbox.handlers;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM regress_outbox_admin, regress_outbox_other;
 DROP ROLE regress_outbox_admin, regress_outbox_other, regress_outbox_settler;
 CALL regress.empty();
+
+-- Ensure: creates, changes or leaves alone, and says which.
+CALL regress.start_anew();
+CREATE ROLE regress_outbox_settler;
+CREATE FUNCTION public.settled(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT';
+ALTER FUNCTION public.settled OWNER TO regress_outbox_settler;
+SELECT outbox.ensure_handler('kept', '{a.*}', 'https://example.com/', timeout => '3 s', headers => '{"x-a": "1"}', authorization => 'Bearer token') AS changed;
+SELECT outbox.ensure_handler('kept', '{a.*}', 'https://example.com/', timeout => '00:00:03', headers => '{"x-a": "1"}', authorization => 'Bearer token') AS changed;
+SELECT outbox.ensure_handler('kept', '{a.*}', 'https://example.com/', timeout => '3 s', options => '{"headers": {"x-a": "1"}}') AS changed;
+SELECT outbox.pause_handler('kept', 'for now');
+SELECT xmin::text AS before FROM outbox.handler WHERE name = 'kept' \gset
+SELECT outbox.ensure_handler('kept', '{a.*}', 'https://example.com/', timeout => '3 s', headers => '{"x-a": "1"}') AS changed;
+SELECT xmin::text = :'before' AS left_alone FROM outbox.handler WHERE name = 'kept';
+-- What is not named goes back to its default; a pause and secrets stay.
+SELECT outbox.ensure_handler('kept', '{a.*,b}', 'https://example.com/other', concurrency => 3) AS changed;
+SELECT topics, url, timeout, concurrency, header_names, authorizes, signs, paused_reason FROM outbox.handlers WHERE handler = 'kept';
+-- A secret that is given is compared, and replaces what is there if it is another.
+SELECT outbox.ensure_handler('kept', '{a.*,b}', 'https://example.com/other', concurrency => 3, secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw') AS changed;
+SELECT outbox.ensure_handler('kept', '{a.*,b}', 'https://example.com/other', concurrency => 3, secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', authorization => 'Bearer token') AS changed;
+SELECT outbox.rotate_secret('kept') IS NOT NULL AS rotated;
+SELECT outbox.ensure_handler('kept', '{a.*,b}', 'https://example.com/other', concurrency => 3) AS changed;
+SELECT count(*) FROM outbox.handler_secret WHERE kind = 'signing';
+SELECT outbox.ensure_handler('kept', '{a.*,b}', 'https://example.com/other', concurrency => 3, secret => 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw') AS changed;
+SELECT count(*) FROM outbox.handler_secret WHERE kind = 'signing';
+SELECT outbox.ensure_handler('pulled', '{a.*}', ordered => true, on_dead => 'block') AS changed;
+SELECT outbox.ensure_handler('pulled', '{a.*}', ordered => true) AS changed;
+SELECT regress.error_of('SELECT outbox.ensure_handler(' || c || ')') FROM unnest(ARRAY['''kept'', ''{a.*}''', '''pulled'', ''{a.*}'', ''http://a/''', '''pulled'', ''{a.*}''', '''kept'', ''{a.*}'', ''http://a/'', ordered => true',
+	'''kept'', NULL', '''kept'', ''{}'', ''http://a/''', 'NULL, ''{a}''', ''''', ''{a}''', '''(unrouted)'', ''{a}''', '''new'', ''{A}''', '''new'', ''{a}'', timeout => ''1 s''', '''pulled'', ''{a.*}'', ordered => true, timeout => ''30 s''',
+	'''kept'', ''{a.*}'', ''http://a/'', timeout => ''0''', '''kept'', ''{a.*}'', ''http://a/'', headers => ''[]''', '''kept'', ''{a.*}'', ''http://a/'', secret => ''whsec_!''', '''kept'', ''{a.*}'', ''http://a/'', options => ''{"timeuot": "1 s"}''']) c;
+SELECT handler, topics, url, concurrency, ordered, on_dead FROM outbox.handlers ORDER BY handler;
+-- In the transaction that dropped it; by one who may not change all of it.
+BEGIN;
+SELECT outbox.drop_handler('pulled');
+SELECT outbox.ensure_handler('pulled', '{b.*}') AS changed;
+SELECT outbox.ensure_handler('pulled', '{b.*}') AS changed;
+ROLLBACK;
+SELECT outbox.ensure_handler('files', '{a.*}', 'https://example.com/', tls_ca_file => '/etc/ca.pem', on_settle => 'public.settled(outbox.settlement)') AS changed;
+CREATE ROLE regress_outbox_admin;
+GRANT EXECUTE ON FUNCTION outbox.ensure_handler TO regress_outbox_admin;
+SET ROLE regress_outbox_admin;
+SELECT outbox.ensure_handler('files', '{a.*}', 'https://example.com/', tls_ca_file => '/etc/ca.pem', on_settle => 'public.settled(outbox.settlement)', concurrency => 2) AS changed;
+SELECT regress.error_of('SELECT outbox.ensure_handler(''files'', ''{a.*}'', ''https://example.com/'', ' || c || ')') FROM unnest(ARRAY['tls_ca_file => ''/etc/ca.pem''', 'on_settle => ''public.settled(outbox.settlement)''']) c;
+SELECT regress.error_of('SELECT outbox.ensure_handler(''kept'', ''{a.*,b}'', ''https://example.com/elsewhere'')');
+SELECT outbox.ensure_handler('kept', '{a.*,b}', 'https://example.com/elsewhere', authorization => 'Bearer token') AS changed;
+SELECT outbox.ensure_handler('mine', '{a.*}') AS changed;
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION outbox.ensure_handler FROM regress_outbox_admin;
+DROP ROLE regress_outbox_admin;
+
+-- The call that creates one again; secrets are not in it.
+SELECT outbox.alter_handler('kept', timeout => '90 s', rate_limit => 0.1, backoff => '{1 s,5 min}', headers => '{"x-a": "it''s \\ 1"}', rules => '{"404": {"action": "fail"}}');
+SET intervalstyle = iso_8601;
+SET extra_float_digits = -5;
+SELECT outbox.handler_definition(h) FROM unnest('{kept,pulled,files,mine,(unrouted)}'::text[]) h;
+RESET intervalstyle;
+RESET extra_float_digits;
+SELECT regress.error_of(format('SELECT outbox.handler_definition(%L)', h)) FROM unnest('{none,NULL}'::text[]) h;
+SELECT outbox.create_handler(n, '{t}') IS NOT NULL AS created FROM unnest(ARRAY['with "quotes" and ''more''', 'Größe 大', 'back\slash']) n;
+CREATE TABLE regress.before AS SELECT name, to_jsonb(h) - '{id,created_at}'::text[] AS h, outbox.handler_definition(name) AS definition FROM outbox.handler h WHERE id <> 0 AND dropped_at IS NULL;
+SELECT outbox.drop_handler(name) FROM regress.before;
+DO $$ DECLARE d text; BEGIN FOR d IN SELECT definition FROM regress.before LOOP EXECUTE d; END LOOP; END $$;
+SELECT b.name, b.h = to_jsonb(h) - '{id,created_at}'::text[] AS same FROM regress.before b LEFT JOIN outbox.handler h ON h.name = b.name AND h.dropped_at IS NULL ORDER BY b.name;
+DROP TABLE regress.before;
+CALL regress.start_anew();
+DROP FUNCTION public.settled;
+DROP ROLE regress_outbox_settler;

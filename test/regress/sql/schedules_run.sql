@@ -37,7 +37,16 @@ SELECT outbox.ensure_schedule('other', every => '2 h', topic => 'other.due') AS 
 SELECT state, every FROM outbox.schedules WHERE name = 'other';
 SELECT outbox.resume_schedule('other');
 SELECT state, next_attempt_at = next_run_at AS goes_on FROM outbox.schedules WHERE name = 'other';
-SELECT outbox.drop_schedule('other'), outbox.drop_schedule('renamed');
+-- The call that creates one again.
+SELECT outbox.create_schedule('it''s', '0 9 * * MON-FRI', topic => 'a.b', payload => '{"at": "{{scheduled_at}}"}', timezone => 'Europe/Berlin', starts_at => '2030-01-01', grace => '90 s', headers => '{"x": "\\"}') > 0 AS created;
+SELECT outbox.schedule_definition(name) FROM outbox.schedules ORDER BY name;
+SELECT regress.error_of(format('SELECT outbox.schedule_definition(%L)', s)) FROM unnest('{none,NULL}'::text[]) s;
+SELECT name, to_jsonb(s) - '{id,created_at}'::text[] AS s, outbox.schedule_definition(name) AS definition INTO regress.before FROM outbox.schedule s;
+SELECT outbox.drop_schedule(name) FROM regress.before;
+DO $$ DECLARE d text; BEGIN FOR d IN SELECT definition FROM regress.before LOOP EXECUTE d; END LOOP; END $$;
+SELECT b.name, b.s = to_jsonb(s) - '{id,created_at}'::text[] AS same FROM regress.before b LEFT JOIN outbox.schedule s ON s.name = b.name ORDER BY b.name;
+DROP TABLE regress.before;
+SELECT outbox.drop_schedule(name) FROM outbox.schedules;
 SELECT count(*) FROM outbox.schedules;
 
 -- Once for each time: skip.
