@@ -4650,6 +4650,30 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.grow IS 'Internal: make of a function what another one is, which has more arguments or columns, and drop that one. Its name, grants and comment and whatever depends on it stay. Raises invalid_function_definition unless it goes on taking every call that it took';
 
+-- psql shows a comment as it is.  So that nobody has to wrap lines in this
+-- script, and lines that are put together from options are wrapped too, it is
+-- done here, of all objects there are.
+CREATE FUNCTION outbox_internal.wrap_comments() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	object record;
+BEGIN
+	FOR object IN
+		SELECT CASE WHEN i.type LIKE '% column' THEN 'COLUMN' WHEN i.type = 'composite type' THEN 'TYPE' ELSE i.type END AS type, i.identity,
+			(SELECT string_agg(CASE WHEN length(l.line) > 110 THEN rtrim(regexp_replace(l.line, '(.{1,108})( +|$)', E'\\1\n  ', 'g'), E'\n ') ELSE l.line END,
+					E'\n' ORDER BY l.n)
+				FROM regexp_split_to_table(d.description, '\n') WITH ORDINALITY l (line, n)) AS wrapped
+		FROM pg_extension e JOIN pg_depend m ON m.refclassid = 'pg_extension'::regclass AND m.refobjid = e.oid AND m.deptype = 'e'
+			JOIN pg_description d ON d.classoid = m.classid AND d.objoid = m.objid
+			CROSS JOIN LATERAL pg_identify_object(d.classoid, d.objoid, d.objsubid) i
+		WHERE e.extname = 'outbox' AND d.description ~ '[^\n]{111}'
+	LOOP
+		EXECUTE format('COMMENT ON %s %s IS %L', object.type, object.identity, object.wrapped);
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_internal.wrap_comments IS 'Internal: break lines of comments that are wider than 110 columns; what goes on is indented';
+SELECT outbox_internal.wrap_comments();
+
 -----------------------------------------------------------------------------
 -- Grants: PUBLIC gets nothing
 -----------------------------------------------------------------------------

@@ -25,7 +25,7 @@ INSERT INTO privilege VALUES
 ('internal', 'dispatchers backlog', 'OMW'),
 ('internal', 'unrouted sender aside', 'OW'),
 -- rings and triggers
-('internal', 'ring ring_handlers ring_status triggers trigger_faults library library_can require_library grow ring_rescan ring_launcher ring_schedules skip_row handler_changed status_changed home check_isolation is_copy why_copy place place_is_news note_place bring_forward seed_ids', 'W'),
+('internal', 'ring ring_handlers ring_status triggers trigger_faults library library_can require_library grow wrap_comments ring_rescan ring_launcher ring_schedules skip_row handler_changed status_changed home check_isolation is_copy why_copy place place_is_news note_place bring_forward seed_ids', 'W'),
 -- checks
 ('internal', 'check_rules check_pattern check_url check_headers check_name check_number check_interval check_choice check_path', 'W'),
 ('internal', 'check_topics check_backoff check_handler check_options check_push_handler handler_fault warn_of_clear_text check_function check_rights check_filter', 'W'),

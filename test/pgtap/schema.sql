@@ -62,6 +62,13 @@ SELECT is_empty($$
 	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'v' AND a.attnum > 0 AND coalesce(col_description(c.oid, a.attnum), '') = ''
 $$, 'every column of a view has a comment');
 SELECT is_empty($$
+	SELECT DISTINCT pg_describe_object(d.classoid, d.objoid, d.objsubid)
+	FROM pg_extension e JOIN pg_depend m ON m.refclassid = 'pg_extension'::regclass AND m.refobjid = e.oid AND m.deptype = 'e'
+		JOIN pg_description d ON d.classoid = m.classid AND d.objoid = m.objid
+	WHERE e.extname = 'outbox' AND d.description ~ '[^\n]{111}'
+$$, 'no line of a comment is wider than 110 columns');
+SELECT matches(obj_description('outbox.stage'::regproc, 'pg_proc'), '\n  \S', 'what goes on is indented');
+SELECT is_empty($$
 	SELECT c.oid::regclass, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'v' AND a.atttypid = 'interval'::regtype
 		AND NOT EXISTS (SELECT FROM pg_attribute s WHERE s.attrelid = c.oid AND s.attname = a.attname || '_seconds' AND s.atttypid = 'float8'::regtype)
