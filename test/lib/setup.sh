@@ -126,6 +126,13 @@ debian_install_for_tests()
 	fi
 }
 
+# What the suite npm needs besides.  Go is large, and one test's.
+debian_install_for_npm()
+{
+	command -v apt-get > /dev/null || return 0
+	debian_install golang-go golang-github-lib-pq-dev || true
+}
+
 # Who builds and runs servers: as_user COMMAND.  Not by runuser or su, which
 # stay in between as a parent: when all processes are stopped and continued,
 # as when a machine is frozen, they stop once more, for good.
