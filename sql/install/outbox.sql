@@ -84,7 +84,9 @@ CREATE TABLE outbox.message (
 	deliver_at timestamptz,
 	replace_key text COLLATE "C",
 	-- when the first was staged of those of its replace_key that have replaced each other
-	replace_since timestamptz
+	replace_since timestamptz,
+	-- by when it has to have gone out; handlers may want it sooner, see outbox.delivery
+	expires_at timestamptz
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
@@ -117,6 +119,8 @@ CREATE TABLE outbox.delivery (
 	key text COLLATE "C",
 	code text,
 	error text,
+	-- by when it has to have gone out: that of the message or of its handler's max_age, the earlier one
+	expires_at timestamptz,
 	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
 -- Half of each page stays free for the second versions that leases and retries write there.
 ) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
@@ -126,6 +130,7 @@ CREATE INDEX delivery_outstanding ON outbox.delivery (handler_id, due_at, messag
 -- On ordered handlers: the first of a key, and its leased one, which bars it.
 CREATE INDEX delivery_keyed ON outbox.delivery (handler_id, key, message_id) WHERE key IS NOT NULL;
 CREATE INDEX delivery_leased ON outbox.delivery (handler_id, key, message_id) WHERE state = 2 AND key IS NOT NULL;
+CREATE INDEX delivery_expires ON outbox.delivery (expires_at, message_id) WHERE expires_at IS NOT NULL;
 
 -- What is settled: the receipt of a delivery.  state: 3 delivered, 4 dead,
 -- 5 cancelled.  Never one of a message and handler that outbox.delivery has as
@@ -231,7 +236,9 @@ BEGIN
 	('ordered', 'boolean', 'false', NULL, NULL, NULL, NULL, '{creation}', NULL, NULL, 'messages of one key are tried one at a time in stage order'),
 	('on_dead', 'text', 'skip', NULL, NULL, '{skip,block}', NULL, '{}', NULL, NULL, 'whether a dead one holds up its key'),
 	('on_settle', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{push}', NULL, NULL,
-		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that owns it. If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again');
+		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that owns it. If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again'),
+	('max_age', 'interval', NULL, '1 s', '3650 days', NULL, NULL, '{}', NULL, NULL,
+		'how long after it was due at first a delivery may go out: then it is cancelled with code expired. It holds for what is staged, requeued or replayed from then on; a day of it has 24 hours');
 END $$;
 COMMENT ON FUNCTION outbox_internal.options IS 'Internal: every option of a handler';
 
@@ -398,7 +405,8 @@ BEGIN
 		'instead of topic: a function of one argument of type outbox.occurrence that stages what there is to stage. It is run in a transaction of its own as the role that owns it; if it raises an error nothing that it wrote stays, and it is run again later'),
 	('correlation_id', 'text', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 'of the messages'),
 	('grace', 'interval', '1 min', '0', '366 days', NULL, NULL, '{}', NULL, NULL, 'an occurrence that cannot begin within so long after its time is missed'),
-	('timeout', 'interval', '30 s', '10 ms', '1 hour', NULL, NULL, '{}', NULL, NULL, 'how long the function may take');
+	('timeout', 'interval', '30 s', '10 ms', '1 hour', NULL, NULL, '{}', NULL, NULL, 'how long the function may take'),
+	('ttl', 'interval', NULL, '1 s', '366 days', NULL, NULL, '{}', NULL, NULL, 'how long after it was staged a message may go out; then it is cancelled with code expired');
 END $$;
 COMMENT ON FUNCTION outbox_internal.schedule_options IS 'Internal: every option of a schedule';
 
@@ -496,6 +504,10 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_status', '');
 CREATE FUNCTION outbox_internal.ring(handler_id int, kind int, due_at timestamptz, id uuid) RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring';
 COMMENT ON FUNCTION outbox_internal.ring IS 'Internal: tell the dispatcher about one delivery at commit';
+
+CREATE FUNCTION outbox_internal.ring_end(end_at timestamptz) RETURNS void
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_end';
+COMMENT ON FUNCTION outbox_internal.ring_end IS 'Internal: tell the dispatcher at commit that an outstanding delivery expires then';
 
 CREATE FUNCTION outbox_internal.ring_handlers() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_handlers';
@@ -668,7 +680,7 @@ COMMENT ON FUNCTION outbox_internal.seed_ids IS 'Internal: have the ids of messa
 CREATE FUNCTION outbox.stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
-	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL) RETURNS uuid
+	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL, ttl interval DEFAULT NULL) RETURNS uuid
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage';
 COMMENT ON FUNCTION outbox.stage IS
 'Stage a message in the running transaction: it is delivered to every handler that takes its topic if, and only if, the transaction commits.
@@ -682,13 +694,14 @@ deliver_at, or delay: not before that time, or that much later; up to 100 years 
 min_version: consumers that claim with a lower version leave the message alone.
 replace_key: the message takes the place of the one before with the same replace_key in the tenant: deliveries of that one which have not been tried are cancelled with code replaced, in this transaction. Who stages another one waits until it has ended. With a delay, only the last of many in a row is delivered. Up to 255 bytes; not together with a dedupe_key.
 max_delay: however many replace each other, the last is due no later than so long after the first.
+expires_at, or ttl: by that time, or within so long from now, it has to have gone out; a delivery that has not is cancelled with code expired, and so is one that would have to be tried again after that. A request that is out and a lease have gone out. Later than it is due, up to 100 years ahead; days and months as those of a delay.
 Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
 Errors: null_value_not_allowed, invalid_parameter_value, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
 
 CREATE FUNCTION outbox.try_stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
-	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL,
+	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL, ttl interval DEFAULT NULL,
 	OUT id uuid, OUT status text, OUT detail text) RETURNS record
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_try_stage';
 COMMENT ON FUNCTION outbox.try_stage IS
@@ -699,7 +712,8 @@ Errors that are not about the arguments, such as serialization_failure or a read
 
 CREATE FUNCTION outbox.stage_many(topic text, payloads jsonb[], keys text[] DEFAULT NULL, dedupe_keys text[] DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
-	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL) RETURNS SETOF uuid
+	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
+	expires_at timestamptz DEFAULT NULL, ttl interval DEFAULT NULL) RETURNS SETOF uuid
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage_many';
 COMMENT ON FUNCTION outbox.stage_many IS
 'Stage many messages of one topic at once.
@@ -1681,7 +1695,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,status,handlers_of}',
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,status,handlers_of}',
 			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched,schedules}'),
 		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
@@ -2101,7 +2115,10 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_writable IS 'Internal: raise read_only_sql_transaction for a function of that name where nothing can be written';
 
--- Settled deliveries back to pending.  The one place that does it.  Its plans
+-- Settled deliveries back to pending.  The one place that does it.  They begin a
+-- new life: their handler's max_age counts anew, and an end of the message that
+-- has passed is forgotten, since whoever brings them back wants them delivered.
+-- Its plans
 -- find rows by their keys or places and hold for any number of them, so a
 -- session makes them once.
 CREATE FUNCTION outbox_internal.revive(f outbox_internal.filter, states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
@@ -2141,17 +2158,19 @@ BEGIN
 				AND (SELECT h.url IS NOT NULL FROM outbox.handler h WHERE h.id = g.handler_id) THEN 1 ELSE 0 END AS attempts
 		FROM gone g
 	), revived AS (
-		INSERT INTO outbox.delivery (message_id, handler_id, due_at, attempts, budget_from, min_version, key)
+		INSERT INTO outbox.delivery (message_id, handler_id, due_at, attempts, budget_from, min_version, key, expires_at)
 		SELECT g.message_id, g.handler_id, at, g.attempts, g.attempts,
 			CASE WHEN (SELECT h.url IS NULL FROM outbox.handler h WHERE h.id = g.handler_id)
 				THEN (SELECT m.min_version FROM outbox.message m WHERE m.id = g.message_id) END,
 			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = g.handler_id)
-				THEN (SELECT m.key FROM outbox.message m WHERE m.id = g.message_id) END
+				THEN (SELECT m.key FROM outbox.message m WHERE m.id = g.message_id) END,
+			least((SELECT m.expires_at FROM outbox.message m WHERE m.id = g.message_id AND m.expires_at > at),
+				at + (SELECT make_interval(secs => extract(epoch FROM h.max_age)::float8) FROM outbox.handler h WHERE h.id = g.handler_id))
 		FROM counted g
-		RETURNING handler_id, due_at, message_id
+		RETURNING handler_id, due_at, message_id, expires_at
 	)
 	SELECT count(*) INTO n
-	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id) FROM revived r OFFSET 0) AS rung;
+	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id), outbox_internal.ring_end(r.expires_at) FROM revived r OFFSET 0) AS rung;
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox_internal.revive IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
@@ -2193,16 +2212,20 @@ BEGIN
 
 	PERFORM FROM outbox.message m WHERE m.id = ANY (ids) ORDER BY m.id FOR NO KEY UPDATE;
 	WITH routed AS (
-		INSERT INTO outbox.delivery (message_id, handler_id, due_at, min_version, key)
-		SELECT c.message_id, c.handler_id, greatest(clock_timestamp(), (SELECT m.deliver_at FROM outbox.message m WHERE m.id = c.message_id)),
+		INSERT INTO outbox.delivery (message_id, handler_id, due_at, min_version, key, expires_at)
+		SELECT c.message_id, c.handler_id, c.due_at,
 			CASE WHEN (SELECT h.url IS NULL FROM outbox.handler h WHERE h.id = c.handler_id)
 				THEN (SELECT m.min_version FROM outbox.message m WHERE m.id = c.message_id) END,
 			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = c.handler_id)
-				THEN (SELECT m.key FROM outbox.message m WHERE m.id = c.message_id) END
-		FROM unnest(ids, handlers) AS c (message_id, handler_id)
+				THEN (SELECT m.key FROM outbox.message m WHERE m.id = c.message_id) END,
+			least((SELECT m.expires_at FROM outbox.message m WHERE m.id = c.message_id AND m.expires_at > c.due_at),
+				c.due_at + (SELECT make_interval(secs => extract(epoch FROM h.max_age)::float8) FROM outbox.handler h WHERE h.id = c.handler_id))
+		FROM (
+			SELECT u.message_id, u.handler_id, greatest(clock_timestamp(), (SELECT m.deliver_at FROM outbox.message m WHERE m.id = u.message_id)) AS due_at
+			FROM unnest(ids, handlers) AS u (message_id, handler_id)) AS c
 		WHERE (SELECT true FROM outbox.message m WHERE m.id = c.message_id) AND NOT outbox_internal.is_routed(c.message_id, c.handler_id)
 		ON CONFLICT DO NOTHING
-		RETURNING handler_id, due_at, message_id
+		RETURNING handler_id, due_at, message_id, expires_at
 	), answered AS (
 		-- The dead letter nobody took has been taken.
 		UPDATE outbox.receipt r
@@ -2212,7 +2235,7 @@ BEGIN
 			FROM (SELECT DISTINCT v.message_id FROM routed v) AS c))
 	)
 	SELECT count(*) INTO n
-	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id) FROM routed r OFFSET 0) AS rung;
+	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id), outbox_internal.ring_end(r.expires_at) FROM routed r OFFSET 0) AS rung;
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox_internal.route_again IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
@@ -2260,7 +2283,7 @@ BEGIN
 	RETURN 0;
 END $$;
 COMMENT ON FUNCTION outbox.requeue IS
-'Bring the dead and cancelled deliveries of a message back: pending, due now, with a fresh attempt budget.
+'Bring the dead and cancelled deliveries of a message back: pending, due now, with a fresh attempt budget. An expires_at of the message that has passed counts no more, and max_age of a handler counts from now.
 id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
 A message that no handler took (outbox.unrouted = dead) goes to the handlers that take its topic now, not before the time that it was scheduled for.
 Receipts of handlers that succeeded stay, and what is outstanding is left alone.
@@ -2596,6 +2619,106 @@ id: the message. handler: only this handler''s delivery. tenant: only if the mes
 Returns the number of deliveries hurried, 0 if all are settled or leased. For a pull handler the next claim gets it.
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
 
+-- Why a message cannot be rescheduled; says nothing of what can.
+CREATE FUNCTION outbox_internal.check_untried(id uuid, only_handler int) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	d record;
+BEGIN
+	SELECT h.name AS handler, u.what, u.hint INTO d
+	FROM (
+		SELECT o.handler_id, CASE WHEN o.state = 2 THEN 'is leased' ELSE 'has been tried' END AS what,
+			CASE WHEN o.state = 2 THEN 'Its consumer has it, or its on_settle function has not ended.'
+				ELSE 'Its backoff says when it is tried again; outbox.retry_now() hurries it, outbox.cancel() calls it off.' END AS hint
+		FROM outbox.delivery o WHERE o.message_id = check_untried.id AND o.state <> 0
+		UNION ALL
+		SELECT r.handler_id, 'is ' || ('{delivered,dead,cancelled}'::text[])[r.state - 2],
+			CASE WHEN r.state = 3 THEN 'outbox.replay() delivers it again.' ELSE 'outbox.requeue() brings it back.' END
+		FROM outbox.receipt r WHERE r.message_id = check_untried.id) AS u
+	JOIN outbox.handler h ON h.id = u.handler_id
+	WHERE only_handler IS NULL OR u.handler_id = only_handler
+	ORDER BY h.name LIMIT 1;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'message % has no delivery', id
+			USING ERRCODE = 'object_not_in_prerequisite_state',
+				HINT = 'No handler took its topic when it was staged. outbox.replay() with backfill gives it to one.';
+	END IF;
+	RAISE EXCEPTION 'message % cannot be rescheduled: its delivery for handler "%" %', id, d.handler, d.what
+		USING ERRCODE = 'object_not_in_prerequisite_state', HINT = d.hint;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_untried IS 'Internal: raise object_not_in_prerequisite_state for a message of which nothing is left that has not been tried';
+
+-- As outbox.stage() takes it: a time in the past means now.
+CREATE FUNCTION outbox_internal.check_deliver_at(deliver_at timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF deliver_at IS NULL THEN
+		RAISE EXCEPTION 'deliver_at must not be null'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass the time before which it is not to be delivered; now() means at once.';
+	END IF;
+	IF NOT isfinite(deliver_at) OR deliver_at > clock_timestamp() + interval '36525 days' THEN
+		RAISE EXCEPTION 'deliver_at is infinite or too far ahead'
+			USING ERRCODE = 'datetime_field_overflow', HINT = 'A message can be scheduled up to 100 years ahead.';
+	END IF;
+	RETURN greatest(deliver_at, clock_timestamp());
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_deliver_at IS 'Internal: the time that is meant; raises null_value_not_allowed and datetime_field_overflow';
+
+CREATE FUNCTION outbox.reschedule(id uuid, deliver_at timestamptz, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	due timestamptz;
+	ends timestamptz;
+	only_handler int;
+	handlers int[];
+	due_before timestamptz[];
+	places tid[];
+	n bigint;
+BEGIN
+	PERFORM outbox_internal.lock_message(id, tenant);
+	due := outbox_internal.check_deliver_at(deliver_at);
+	IF handler IS NOT NULL THEN
+		only_handler := outbox_internal.handler_of_message(id, handler);
+	END IF;
+	-- One that has passed was forgotten when the delivery was brought back, or is about to be met.
+	SELECT m.expires_at INTO ends FROM outbox.message m WHERE m.id = reschedule.id AND m.expires_at > clock_timestamp();
+	IF ends <= due THEN
+		RAISE EXCEPTION 'message % expires before that time', id
+			USING ERRCODE = 'invalid_parameter_value',
+				HINT = format('It expires at %s. Pass an earlier time, or stage it anew.', ends);
+	END IF;
+
+	SELECT array_agg(c.handler_id), array_agg(c.due_at), array_agg(c.place) INTO handlers, due_before, places
+	FROM (
+		SELECT d.handler_id, d.due_at, d.ctid AS place
+		FROM outbox.delivery d
+		WHERE d.message_id = reschedule.id AND d.state = 0
+			AND (only_handler IS NULL OR d.handler_id = only_handler)
+		ORDER BY d.message_id, d.handler_id
+		FOR UPDATE) AS c;
+	IF places IS NULL THEN
+		PERFORM outbox_internal.check_untried(id, only_handler);
+	END IF;
+	PERFORM outbox_internal.ring(c.handler_id, 1, c.due_at, reschedule.id) FROM unnest(handlers, due_before) AS c (handler_id, due_at);
+	WITH moved AS (
+		UPDATE outbox.delivery d
+		SET due_at = due,
+			expires_at = least(ends, due + (SELECT make_interval(secs => extract(epoch FROM h.max_age)::float8) FROM outbox.handler h WHERE h.id = d.handler_id))
+		WHERE d.ctid = ANY (places)
+		RETURNING d.handler_id, d.due_at, d.message_id, d.expires_at
+	)
+	SELECT count(*) INTO n
+	FROM (SELECT outbox_internal.ring(v.handler_id, 0, v.due_at, v.message_id), outbox_internal.ring_end(v.expires_at) FROM moved v OFFSET 0) AS rung;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox.reschedule IS
+'Give deliveries of a message that have not been tried another time: not before that, sooner or later than they were due.
+id: the message. deliver_at: up to 100 years ahead; a time in the past means now. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+Those that have been tried, are leased or settled are left alone. One that is being sent at that moment is not called back: its answer counts, and if it is to be tried again its backoff says when. On an ordered handler a key keeps its order: those behind one that is put off wait for it, and one that is due sooner waits for those before it. A handler''s max_age counts from the new time.
+Returns the number of deliveries rescheduled, which is not 0.
+Errors: null_value_not_allowed, datetime_field_overflow, invalid_parameter_value if the message expires before that time, object_not_in_prerequisite_state if nothing of it is left that has not been tried, no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
+
 -- What looks again at rows that it has locked needs a new snapshot for that.
 CREATE FUNCTION outbox_internal.check_isolation(called text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2801,6 +2924,31 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.prunable IS 'Internal: those of these messages that nothing keeps any more, in the same order; NULL if none';
 
+-- What the dispatcher does where there is one, which knows what has gone out
+-- (src/dispatch/expiry.c).  Without preload nothing is pushed.
+CREATE FUNCTION outbox_internal.cancel_expired(batch int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	places tid[];
+BEGIN
+	IF NOT EXISTS (SELECT FROM outbox_internal.sender() s WHERE s.state = 'not preloaded' AND s.why_copy IS NULL) THEN
+		RETURN 0;
+	END IF;
+	SELECT array_agg(c.place) INTO places
+	FROM (
+		SELECT d.ctid AS place FROM outbox.delivery d
+		WHERE d.expires_at <= clock_timestamp() AND (d.state <> 2 OR d.due_at <= clock_timestamp())
+		ORDER BY d.expires_at
+		LIMIT batch
+		FOR UPDATE SKIP LOCKED) AS c;
+	IF places IS NULL THEN
+		RETURN 0;
+	END IF;
+	RETURN outbox_internal.cancel_rows(places, 'expired', 'it had not been delivered when it expired');
+END $$;
+COMMENT ON FUNCTION outbox_internal.cancel_expired IS 'Internal: where the library is not preloaded, cancel up to so many deliveries that have expired and that nobody holds, with code expired; returns how many';
+
 CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
@@ -2892,6 +3040,11 @@ BEGIN
 		INSERT INTO outbox.prune_position VALUES (here);
 	END IF;
 
+	-- Without a dispatcher nobody else does.
+	LOOP
+		n := outbox_internal.cancel_expired(batch);
+		EXIT WHEN n < batch OR max_messages IS NOT NULL;
+	END LOOP;
 	-- A bounded call takes one batch of the inbox along.
 	LOOP
 		n := outbox_internal.prune_inbox(batch);
@@ -2900,7 +3053,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox.prune IS
 'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement; of a message that nobody took, from the time that it was scheduled for, if it was. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
-Expired entries of outbox.inbox go as well.
+Expired entries of outbox.inbox go as well. Where the library is not preloaded, deliveries that have expired (expires_at, ttl, max_age) are cancelled along.
 max_messages: stop after so many, outbox.prune_batch_size a statement. Such a call goes on where the last one ended, and when it has come to the end the next one begins again with the oldest; it also stops after having met 10000 messages that have to be kept, so it costs what it removes. Without, all of them are looked at, the oldest first. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once: each takes other messages, and none waits for a locked one.
 Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive, feature_not_supported above READ COMMITTED.';
@@ -3067,6 +3220,12 @@ BEGIN
 		SELECT 'outstanding delivery that nobody takes', 'error', d.message_id, d.handler_id,
 			'Only settled deliveries belong to the built-in handler. Call outbox.cancel() for the message.'
 		FROM outbox.delivery d WHERE d.handler_id = 0
+		UNION ALL
+		SELECT 'outstanding delivery that has expired', 'warning', d.message_id, d.handler_id,
+			'No dispatcher has cancelled it; where the library is not preloaded, call outbox.prune().'
+		FROM outbox.delivery d
+		WHERE d.expires_at < clock_timestamp() - interval '10 minutes' AND (d.state <> 2 OR d.due_at < clock_timestamp() - interval '10 minutes')
+			AND NOT outbox_internal.is_copy()
 		UNION ALL
 		SELECT 'lease on a push handler', 'error', d.message_id, d.handler_id,
 			'It does not wait for an on_settle function, and nobody will settle it. Call outbox.cancel() and outbox.requeue() for the message.'
@@ -3440,7 +3599,7 @@ CREATE FUNCTION outbox_internal.stage_occurrence(s outbox.schedule, at timestamp
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	RETURN outbox.stage(s.topic, outbox_internal.occurrence_payload(s.payload, at), key => s.key, dedupe_key => stage_occurrence.dedupe_key,
-		tenant => s.tenant, correlation_id => s.correlation_id, headers => s.headers);
+		tenant => s.tenant, correlation_id => s.correlation_id, headers => s.headers, ttl => s.ttl);
 END $$;
 COMMENT ON FUNCTION outbox_internal.stage_occurrence IS 'Internal: stage the message of an occurrence';
 
@@ -3984,7 +4143,8 @@ SELECT m.id AS message_id, m.topic, m.key, m.tenant, m.correlation_id, m.dedupe_
 	(SELECT pg_catalog.count(*) FROM outbox.delivery d WHERE d.message_id OPERATOR(pg_catalog.=) m.id) AS outstanding,
 	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 3) AS delivered,
 	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 4) AS dead,
-	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 5) AS cancelled
+	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 5) AS cancelled,
+	m.expires_at
 -- A view of one table alone could be written to.
 FROM outbox.message m CROSS JOIN (SELECT) AS nothing;
 COMMENT ON VIEW outbox.messages IS
@@ -3995,33 +4155,33 @@ COMMENT ON VIEW outbox.messages IS
 -- end: from what is known of the delivery, or from what is known of the message.
 CREATE VIEW outbox.deliveries AS
 SELECT d.message_id, h.name AS handler, m.topic, ('{pending,retrying,leased}'::text[])[d.state OPERATOR(pg_catalog.+) 1] AS state, d.attempts, d.attempts OPERATOR(pg_catalog.-) d.budget_from AS attempts_of_budget,
-	m.staged_at, d.due_at AS due_at, NULL::timestamptz AS settled_at, d.code, d.http_status, d.error, m.key, m.tenant, m.correlation_id, d.handler_id
+	m.staged_at, d.due_at AS due_at, NULL::timestamptz AS settled_at, d.code, d.http_status, d.error, m.key, m.tenant, m.correlation_id, d.handler_id, d.expires_at
 FROM outbox.delivery d
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) d.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
 UNION ALL
 SELECT r.message_id, h.name AS handler, m.topic, 'delivered' AS state, r.attempts, r.attempts OPERATOR(pg_catalog.-) r.budget_from AS attempts_of_budget,
-	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id
+	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id, NULL::timestamptz AS expires_at
 FROM outbox.receipt r
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) r.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) r.handler_id
 WHERE r.state + 0 NOT IN (4, 5)
 UNION ALL
 SELECT r.message_id, h.name AS handler, m.topic, 'dead' AS state, r.attempts, r.attempts OPERATOR(pg_catalog.-) r.budget_from AS attempts_of_budget,
-	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id
+	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id, NULL AS expires_at
 FROM outbox.receipt r
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) r.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) r.handler_id
 WHERE r.state + 0 = 4
 UNION ALL
 SELECT r.message_id, h.name AS handler, m.topic, 'cancelled' AS state, r.attempts, r.attempts OPERATOR(pg_catalog.-) r.budget_from AS attempts_of_budget,
-	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id
+	m.staged_at, NULL AS due_at, r.settled_at AS settled_at, r.code, r.http_status, r.error, m.key, m.tenant, m.correlation_id, r.handler_id, NULL AS expires_at
 FROM outbox.receipt r
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) r.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) r.handler_id
 WHERE r.state + 0 = 5;
 COMMENT ON VIEW outbox.deliveries IS
-'Every delivery: one message for one handler, its state (pending, retrying, leased, delivered, dead, cancelled), attempts so far and of the present budget, when it is due if it is outstanding (for a leased one: until when), when it was settled if it is, and the outcome of the last attempt';
+'Every delivery: one message for one handler, its state (pending, retrying, leased, delivered, dead, cancelled), attempts so far and of the present budget, when it is due if it is outstanding (for a leased one: until when), when it was settled if it is, the outcome of the last attempt, and when it expires if it is outstanding';
 
 -- The message is looked up for each dead one (OFFSET 0: and never joined the other
 -- way round), so that a function in the reader's query sees no other payloads than
@@ -4259,7 +4419,7 @@ SELECT d.message_id, h.name AS handler, m.topic, ('{pending,retrying,leased}'::t
 		WHEN w.waiting_for OPERATOR(pg_catalog.=) 'order' THEN pg_catalog.concat('message ', b.message_id)
 		WHEN w.waiting_for IN ('on_settle', 'aside', 'turn') THEN g.problem
 		WHEN w.waiting_for OPERATOR(pg_catalog.=) g.waiting_for THEN g.detail END AS detail,
-	d.due_at, d.attempts, m.key, m.tenant, m.correlation_id, d.handler_id
+	d.due_at, d.attempts, m.key, m.tenant, m.correlation_id, d.handler_id, d.expires_at
 FROM outbox.delivery d
 JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
 JOIN outbox_internal.holds g ON g.handler_id OPERATOR(pg_catalog.=) d.handler_id
@@ -4308,6 +4468,7 @@ COMMENT ON COLUMN outbox.waiting.key IS 'What it is about';
 COMMENT ON COLUMN outbox.waiting.tenant IS 'Whose it is';
 COMMENT ON COLUMN outbox.waiting.correlation_id IS 'What it belongs to';
 COMMENT ON COLUMN outbox.waiting.handler_id IS 'Id of the handler';
+COMMENT ON COLUMN outbox.waiting.expires_at IS 'When it is cancelled with code expired if it has not gone out; NULL: never';
 COMMENT ON COLUMN outbox.unrouted.topic IS 'The topic';
 COMMENT ON COLUMN outbox.unrouted.messages IS 'Messages of it that were staged although no handler took them';
 COMMENT ON COLUMN outbox.unrouted.refused IS 'Calls that were refused because no handler took it';
@@ -4489,6 +4650,9 @@ BEGIN
 			('dispatchers', 'shortage', 'What this machine lacks to send: descriptors, local ports, memory'),
 			('dispatchers', 'shortage_since', 'Since when it lacks that'),
 			('messages', 'dedupe_key', 'Dedupe key of the message'),
+			('messages', 'expires_at', 'By when it has to have gone out, as it was staged; NULL: it never expires'),
+			('deliveries', 'expires_at', 'When it is cancelled with code expired if it has not gone out; NULL: never, or it is settled'),
+			('waiting', 'expires_at', 'When it is cancelled with code expired if it has not gone out; NULL: never'),
 			('messages', 'min_version', 'Version from which on consumers may claim it'),
 			('messages', 'outstanding', 'Its deliveries that are pending, retrying or leased'),
 			('messages', 'delivered', 'Those that are delivered'),

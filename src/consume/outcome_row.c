@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "consume/obligations.h"
 #include "consume/outcome_row.h"
+#include "shared/doorbell.h"
 #include "table/attempt_log.h"
 
 void
@@ -84,7 +85,11 @@ write_row(const OutboxPullHandler *handler, OutboxDeliveryTable *table, const Ou
 
 	(void) outbox_deliveries_settle(table, outcome, true);
 	if (outcome->state < OUTBOX_DELIVERED)
+	{
 		outbox_consume_moved(&handler->ref, &key);
+		/* While it was leased it could not expire. */
+		outbox_doorbell_note_end(row->end_at);
+	}
 	/* What came after it may go now; even if it is tried again, something before it may. */
 	if (handler->ordered && row->message_key != NULL)
 		outbox_consume_revisit(&handler->ref, &row->key.id);

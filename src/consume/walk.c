@@ -174,6 +174,20 @@ count_visit(OutboxWalk *walk, OutboxVisit result, const OutboxQueuePosition *key
 }
 
 /*
+ * Has the row expired?  Then it is nobody's to claim any more, but the
+ * dispatcher's to settle: it knows how far the clock can be trusted.
+ */
+static bool
+has_expired(OutboxWalk *walk, const OutboxDeliveryRow *row)
+{
+	if (row->end_at > walk->now)
+		return false;
+	if (walk->writing)
+		outbox_doorbell_note_end(row->end_at);
+	return true;
+}
+
+/*
  * A row that was reported by itself.  Unlike in the index it may be anything
  * by now; and what is not for us has to stay reported for others.
  */
@@ -188,6 +202,8 @@ visit_row_of_stray(OutboxWalk *walk)
 		return;
 	if (row.key.due_at > walk->now || row.min_version > walk->version)
 		result = OUTBOX_VISIT_UNRESOLVED;
+	else if (has_expired(walk, &row))
+		result = OUTBOX_VISIT_PASSED;
 	else
 		result = offer(walk, &row);
 	/* Put back where it is now, which decides whether the position has passed it. */
@@ -327,7 +343,7 @@ visit_indexed(OutboxWalk *walk, const OutboxQueuePosition *key)
 
 	outbox_deliveries_read(walk->table.slot, &row);
 	/* Consumers of that version have a position of their own. */
-	if (row.min_version <= walk->version)
+	if (row.min_version <= walk->version && !has_expired(walk, &row))
 		count_visit(walk, offer(walk, &row), key, row.min_version);
 }
 

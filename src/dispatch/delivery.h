@@ -54,6 +54,7 @@ typedef struct OutboxDelivery
 	ItemPointerData tid;
 	TimestampTz due_at;			/* by the wall clock, as everything of a row */
 	TimestampTz due_since;		/* by the steady one */
+	TimestampTz end_at;			/* by when it has to have gone out, by the wall clock; DT_NOEND: it never expires */
 	int32		attempts;
 	int32		budget_from;
 	int			streak;

@@ -34,6 +34,7 @@
 #include "dispatch/confirm.h"
 #include "dispatch/crew.h"
 #include "dispatch/duties.h"
+#include "dispatch/expiry.h"
 #include "dispatch/fetch.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/lane.h"
@@ -86,7 +87,8 @@ empty_doorbell(TimestampTz now)
 	bool		overflow;
 	bool		rescan;
 	TimestampTz overflow_due;
-	int			n = outbox_doorbell_empty(database, notices, &overflow, &overflow_due, &rescan);
+	TimestampTz end_at = outbox_expiry_expected();
+	int			n = outbox_doorbell_empty(database, notices, &overflow, &overflow_due, &rescan, &end_at);
 
 	for (int i = 0; i < n; i++)
 	{
@@ -106,6 +108,7 @@ empty_doorbell(TimestampTz now)
 		outbox_lanes_reread(overflow_due);
 		outbox_on_settle_distrust_counts();
 	}
+	outbox_expiry_expect(end_at);
 	if (rescan)
 		outbox_rescan_request();
 }
@@ -231,6 +234,8 @@ may_run_functions(void)
 static void
 look_again(OutboxLane *lane, void *arg)
 {
+	/* It may have been in doubt whether something of it has expired. */
+	lane->unsent_until = 0;
 	outbox_lane_ready(lane);
 }
 
@@ -254,6 +259,7 @@ main_loop(void)
 
 		if (outbox_clock_look())
 			outbox_lanes_each(look_again, NULL);
+		outbox_expiry_watch_clock(now);
 		empty_doorbell(now);
 		begin = now;
 		if (outbox_duties_maintain(now))

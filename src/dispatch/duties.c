@@ -19,6 +19,7 @@
 
 #include "compat.h"
 #include "dispatch/duties.h"
+#include "dispatch/expiry.h"
 #include "dispatch/fetch.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/handler_status.h"
@@ -60,6 +61,7 @@ typedef enum Duty
 	RECOUNT,
 	RESCAN,
 	SCHEDULES,
+	EXPIRY,
 	STATUS,						/* this one and those behind it can share a transaction */
 	SETTLE,
 	READ,
@@ -313,6 +315,10 @@ outbox_duties_maintain(TimestampTz now)
 		(void) perform(RESCAN, true, rescan, now);
 	if (outbox_life_sends() && may_try(SCHEDULES, now) && outbox_occurrences_look_next() <= now)
 		(void) perform(SCHEDULES, true, outbox_occurrences_look, now);
+	/* Also while nothing is to be sent.  What a look has left behind that failed is not known. */
+	if (outbox_life_serves() && may_try(EXPIRY, now) && outbox_expiry_next() <= now &&
+		!perform(EXPIRY, true, outbox_expiry_look, now))
+		outbox_expiry_request();
 	return reloaded;
 }
 
@@ -536,7 +542,10 @@ outbox_duties_next(TimestampTz now, bool sends)
 	if (may_recount())
 		next = Min(next, not_before_pause(RECOUNT, outbox_on_settle_recount_next()));
 	if (outbox_life_serves())
+	{
 		next = Min(next, not_before_pause(RESCAN, outbox_rescan_next()));
+		next = Min(next, not_before_pause(EXPIRY, outbox_expiry_next()));
+	}
 	if (sends)
 		next = Min(next, not_before_pause(SCHEDULES, outbox_occurrences_look_next()));
 	if (others_wanted(sends))

@@ -20,6 +20,7 @@
 #include "common/session.h"
 #include "consume/pull_sweep.h"
 #include "dispatch/ahead.h"
+#include "dispatch/expiry.h"
 #include "dispatch/fetch.h"
 #include "dispatch/reading.h"
 #include "dispatch/rescan.h"
@@ -119,6 +120,7 @@ scan_handlers(TimestampTz now)
 	outbox_fetch_end();
 
 	incomplete = outbox_ahead_look();
+	outbox_expiry_request();
 	if (unknown != NIL &&
 		!outbox_lock_all_if_free(cancel_locks, lengthof(cancel_locks)))
 	{

@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "dispatch/expiry.h"
 #include "dispatch/handler_status.h"
 #include "dispatch/order.h"
 #include "dispatch/pacing.h"
@@ -171,13 +172,76 @@ outbox_send_retire(OutboxHandler *handler)
 	free_handler_if_unused(handler);
 }
 
+/* It comes back unsent. */
+static void
+put_back(OutboxDelivery *delivery)
+{
+	if (!outbox_order_taken_back(delivery))
+		outbox_lane_put_back(delivery->lane, delivery);
+}
+
+/* Nothing of the lane goes before that; then it looks again. */
+static void
+hold_unsent(OutboxLane *lane, TimestampTz until)
+{
+	lane->unsent_until = until;
+	outbox_lane_wake_at(lane, until);
+}
+
+/*
+ * May it go into a request?  One that has expired is settled instead; while
+ * it is in doubt whether one has, nothing of its lane goes.
+ */
+static bool
+may_go(OutboxDelivery *delivery, TimestampTz now)
+{
+	switch (outbox_expiry_judge(delivery, now))
+	{
+		case OUTBOX_FRESH:
+			return true;
+		case OUTBOX_EXPIRED:
+			outbox_expiry_verdict(delivery);
+			outbox_outcome_add(delivery);
+			return false;
+		case OUTBOX_DOUBTFUL:
+			break;
+	}
+	hold_unsent(delivery->lane, outbox_expiry_doubt_ends());
+	put_back(delivery);
+	return false;
+}
+
+/* The next one of the queue that may go; NULL for none. */
+static OutboxDelivery *
+next_to_go(OutboxLane *lane, TimestampTz now)
+{
+	while (lane->unsent_until <= now)
+	{
+		OutboxDelivery *delivery = outbox_lane_dequeue(lane);
+
+		if (delivery == NULL || may_go(delivery, now))
+			return delivery;
+	}
+	return NULL;
+}
+
+/* The one of its key that may go along with it; NULL for none. */
+static OutboxDelivery *
+follower_to_go(OutboxDelivery *delivery, TimestampTz now)
+{
+	OutboxDelivery *follower = outbox_order_follower(delivery);
+
+	return follower != NULL && may_go(follower, now) ? follower : NULL;
+}
+
+/* NULL if there is none to go. */
 static Outgoing *
-make_request(OutboxLane *lane)
+make_request(OutboxLane *lane, TimestampTz now)
 {
 	int			max = Min(lane->nqueued + outbox_order_waiting(lane->order), lane->handler->batch_size);
 	Outgoing   *request = MemoryContextAllocZero(requests_context,
 												 offsetof(Outgoing, deliveries) + sizeof(OutboxDelivery *) * max);
-	OutboxDelivery *delivery = outbox_lane_dequeue(lane);
+	OutboxDelivery *delivery = next_to_go(lane, now);
 
 	request->lane = lane;
 	request->handler = lane->handler;
@@ -189,11 +253,14 @@ make_request(OutboxLane *lane)
 		request->deliveries[request->n++] = delivery;
 		if (request->n == max)
 			break;
-		delivery = outbox_order_follower(delivery);
+		delivery = follower_to_go(delivery, now);
 		if (delivery == NULL)
-			delivery = outbox_lane_dequeue(lane);
+			delivery = next_to_go(lane, now);
 	}
-	return request;
+	if (request->n > 0)
+		return request;
+	pfree(request);
+	return NULL;
 }
 
 /* Write a request for n deliveries into request, which need not carry just those. */
@@ -248,14 +315,6 @@ try_write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 	return failure;
 }
 
-/* It comes back unsent. */
-static void
-put_back(OutboxDelivery *delivery)
-{
-	if (!outbox_order_taken_back(delivery))
-		outbox_lane_put_back(delivery->lane, delivery);
-}
-
 /*
  * A message that cannot be written (a character that UTF-8 does not have)
  * can never be sent: it becomes a dead letter, and those that were to share
@@ -307,8 +366,7 @@ free_unsent(Outgoing *request)
 	TimestampTz now = outbox_steady_time();
 
 	outbox_breaker_not_sent(&lane->breaker, now);
-	lane->unsent_until = now + NOT_SENT_WAIT_US;
-	outbox_lane_wake_at(lane, lane->unsent_until);
+	hold_unsent(lane, now + NOT_SENT_WAIT_US);
 	free_request(request);
 	outbox_lane_ready(lane);
 }
@@ -364,7 +422,9 @@ outbox_send_lane(OutboxLane *lane, TimestampTz now)
 			outbox_lane_crowded(lane);
 			break;
 		}
-		request = make_request(lane);
+		request = make_request(lane, now);
+		if (request == NULL)
+			continue;
 		lane->in_flight++;
 		lane->handler->requests++;
 		outbox_rate_limit_take(&lane->rate, now);

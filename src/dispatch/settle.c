@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "dispatch/confirm.h"
+#include "dispatch/expiry.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/order.h"
 #include "dispatch/reading.h"
@@ -499,6 +500,9 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 	pg_uuid_t	id = delivery->id;
 	TimestampTz due_at = delivery->found_due_at;
 
+	/* While it was out it could not expire. */
+	if (due_at != DT_NOEND)
+		outbox_expiry_expect(delivery->end_at);
 	if (is_handed_over(delivery))
 		outbox_on_settle_handed_over(lane);
 	else

@@ -13,6 +13,7 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
 
 #include "dispatch/durable.h"
 #include "dispatch/message_reader.h"
@@ -55,6 +56,8 @@ build(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot)
 	value = slot_getattr(slot, Anum_delivery_code, &isnull);
 	if (!isnull)
 		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
+	value = slot_getattr(slot, Anum_delivery_expires_at, &isnull);
+	delivery->end_at = isnull ? DT_NOEND : DatumGetTimestampTz(value);
 	outbox_delivery_add(delivery);
 
 	/* Should its message be unreadable, outbox_take_abort() knows whose it was. */

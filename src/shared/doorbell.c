@@ -70,6 +70,7 @@ static bool note_routes = false;	/* only together with note_handlers */
 static bool note_launcher = false;
 static bool note_rescan = false;
 static bool note_schedules = false;
+static TimestampTz note_end = DT_NOEND; /* only together with some of notes, or by SQL */
 
 void
 outbox_doorbell_listen(const OutboxDoorbellListener *new_listener)
@@ -158,6 +159,13 @@ outbox_doorbell_note(int32 handler_id, OutboxNoticeKind kind,
 	OutboxNotice notice = {handler_id, kind, key, key, 1, *id};
 
 	note_one(&notice);
+}
+
+void
+outbox_doorbell_note_end(TimestampTz end_at)
+{
+	if (end_at < note_end && outbox_my_database() != NULL)
+		note_end = end_at;
 }
 
 bool
@@ -258,6 +266,22 @@ ring_all(OutboxDatabase *db, const OutboxNotice *notices, int n)
 	}
 }
 
+/* Something expires then.  True if the dispatcher has to hear of it: it knows of nothing that does before. */
+static bool
+ring_end(OutboxDatabase *db, TimestampTz end_at)
+{
+	bool		news = false;
+
+	SpinLockAcquire(&db->mutex);
+	if (db->dboid == MyDatabaseId)
+	{
+		news = end_at < db->end_known;
+		db->end_noted = Min(db->end_noted, end_at);
+	}
+	SpinLockRelease(&db->mutex);
+	return news;
+}
+
 /*
  * Set the latch of whoever dispatches this database, outside the mutex.  One
  * that sends nothing need not hear of deliveries: it empties the doorbell
@@ -332,6 +356,7 @@ forget_notes(void)
 	note_launcher = false;
 	note_rescan = false;
 	note_schedules = false;
+	note_end = DT_NOEND;
 }
 
 void
@@ -348,14 +373,15 @@ outbox_doorbell_at_commit(void)
 {
 	OutboxDatabase *db;
 
-	if (nnotes == 0 && !note_handlers && !note_launcher && !note_rescan && !note_schedules)
+	if (nnotes == 0 && !note_handlers && !note_launcher && !note_rescan && !note_schedules && note_end == DT_NOEND)
 		return;
 
 	/* Whoever noted something has looked its slot up; looking again here could lock. */
 	db = outbox_remembered_database();
-	if (db != NULL && (nnotes > 0 || note_handlers || note_rescan || note_schedules))
+	if (db != NULL && (nnotes > 0 || note_handlers || note_rescan || note_schedules || note_end != DT_NOEND))
 	{
 		int			left = ring_pull_handlers();
+		bool		ends = note_end != DT_NOEND && ring_end(db, note_end);
 
 		if (note_routes)
 			pg_atomic_fetch_add_u32(&db->route_generation, 1);
@@ -374,8 +400,9 @@ outbox_doorbell_at_commit(void)
 			listener->rescan(MyDatabaseId);
 		}
 		ring_all(db, notes, left);
-		if (left > 0 || note_handlers || note_rescan || note_schedules)
-			wake_dispatcher(db, !note_handlers && !note_rescan);
+		/* What expires does so while nothing is sent, too. */
+		if (left > 0 || note_handlers || note_rescan || note_schedules || ends)
+			wake_dispatcher(db, !note_handlers && !note_rescan && !ends);
 	}
 	if (note_launcher)
 		ring_launcher(db);
@@ -385,14 +412,14 @@ outbox_doorbell_at_commit(void)
 void
 outbox_doorbell_at_abort(void)
 {
-	if (nnotes != 0 || note_handlers || note_launcher || note_rescan || note_schedules)
+	if (nnotes != 0 || note_handlers || note_launcher || note_rescan || note_schedules || note_end != DT_NOEND)
 		forget_notes();
 }
 
 void
 outbox_doorbell_before_prepare(void)
 {
-	outbox_prepared_mark((nnotes > 0 || note_rescan || note_schedules ? OUTBOX_PREPARED_ROWS : 0) |
+	outbox_prepared_mark((nnotes > 0 || note_rescan || note_schedules || note_end != DT_NOEND ? OUTBOX_PREPARED_ROWS : 0) |
 						 (note_handlers || note_launcher ? OUTBOX_PREPARED_HANDLERS : 0));
 }
 
@@ -427,7 +454,7 @@ outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxNotice *notice)
 
 int
 outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
-					  bool *overflow, TimestampTz *overflow_due, bool *rescan)
+					  bool *overflow, TimestampTz *overflow_due, bool *rescan, TimestampTz *end_at)
 {
 	int			n;
 
@@ -441,11 +468,15 @@ outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
 	*rescan = db->rescan;
 	db->overflow = false;
 	db->rescan = false;
+	*end_at = Min(*end_at, db->end_noted);
+	db->end_noted = DT_NOEND;
+	db->end_known = *end_at;
 	SpinLockRelease(&db->mutex);
 	return n;
 }
 
 PG_FUNCTION_INFO_V1(outbox_sql_ring);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_end);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_handlers);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_status);
 PG_FUNCTION_INFO_V1(outbox_sql_ring_rescan);
@@ -473,6 +504,14 @@ outbox_sql_ring(PG_FUNCTION_ARGS)
 		notice.kind = OUTBOX_NOTICE_REREAD;
 	notice.urgent = kind == RING_URGENT;
 	note_one(&notice);
+	PG_RETURN_VOID();
+}
+
+/* outbox_internal.ring_end(end_at) */
+Datum
+outbox_sql_ring_end(PG_FUNCTION_ARGS)
+{
+	outbox_doorbell_note_end(PG_GETARG_TIMESTAMPTZ(0));
 	PG_RETURN_VOID();
 }
 

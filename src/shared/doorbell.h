@@ -34,6 +34,9 @@
 extern void outbox_doorbell_note(int32 handler_id, OutboxNoticeKind kind,
 								 TimestampTz due_at, const pg_uuid_t *id);
 
+/* An outstanding delivery, of whatever handler, expires then; DT_NOEND: never. */
+extern void outbox_doorbell_note_end(TimestampTz end_at);
+
 /* Has this transaction noted that outstanding deliveries of the handler changed? */
 extern bool outbox_doorbell_changed(int32 handler_id);
 
@@ -100,9 +103,12 @@ extern void outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxNotice *not
 
 /*
  * Dispatcher side.  Moves all notices into out (room for OUTBOX_MAX_NOTICES),
- * reports and clears the overflow and rescan flags.  Returns the number moved.
+ * reports and clears the overflow and rescan flags.  end_at is the earliest
+ * time at which something expires: as far as the dispatcher knows, and then
+ * with what was noted.  Nobody wakes it for what expires later than it knows.
+ * Returns the number moved.
  */
 extern int	outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
-								  bool *overflow, TimestampTz *overflow_due, bool *rescan);
+								  bool *overflow, TimestampTz *overflow_due, bool *rescan, TimestampTz *end_at);
 
 #endif							/* OUTBOX_DOORBELL_H */

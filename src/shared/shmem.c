@@ -70,6 +70,7 @@ init_database_slot(OutboxDatabase *db)
 	memset(db, 0, sizeof(OutboxDatabase));
 	SpinLockInit(&db->mutex);
 	db->procno = -1;
+	db->end_noted = db->end_known = DT_NOEND;
 	reset_function_slots(db);
 	pg_atomic_init_u32(&db->handler_generation, 1);
 	pg_atomic_init_u32(&db->route_generation, 1);
@@ -107,6 +108,7 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	db->nnotices = 0;
 	db->overflow = false;
 	db->rescan = false;
+	db->end_noted = db->end_known = DT_NOEND;
 	memset(db->unrouted, 0, sizeof(db->unrouted));
 	SpinLockRelease(&db->mutex);
 	pg_atomic_write_u32(&db->ids_seeded, 0);

@@ -158,6 +158,8 @@ typedef struct OutboxDatabase
 	bool		overflow;
 	TimestampTz overflow_due;	/* lowest due_at that did not fit */
 	bool		rescan;			/* somebody asks for a full rescan */
+	TimestampTz end_noted;		/* the earliest time at which something new expires; DT_NOEND: nothing does */
+	TimestampTz end_known;		/* the same of what the dispatcher knows of */
 
 	/* Bumped at commit by whoever changed a handler, its status or the installation. */
 	pg_atomic_uint32 handler_generation;

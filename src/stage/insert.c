@@ -34,13 +34,27 @@ outbox_insert_message(OutboxWriter *writer, const OutboxNewMessage *message)
 	outbox_row_set_pointer(row, Anum_message_replace_key, message->replace_key);
 	if (message->replace_key)
 		outbox_row_set(row, Anum_message_replace_since, TimestampTzGetDatum(message->replace_since));
+	if (arguments->end_at != DT_NOEND)
+		outbox_row_set(row, Anum_message_expires_at, TimestampTzGetDatum(arguments->end_at));
 	outbox_writer_insert(writer, OUTBOX_TABLE_MESSAGE);
+}
+
+TimestampTz
+outbox_delivery_end(const OutboxNewMessage *message, const OutboxRoute *route)
+{
+	const OutboxStageArguments *arguments = message->arguments;
+
+	/* It cannot be older than so long before it is due. */
+	if (route->max_age == 0)
+		return arguments->end_at;
+	return Min(arguments->end_at, arguments->due_at + route->max_age);
 }
 
 void
 outbox_insert_delivery(OutboxWriter *writer, const OutboxNewMessage *message,
 					   const OutboxRoute *route)
 {
+	TimestampTz end_at = outbox_delivery_end(message, route);
 	TupleTableSlot *row = outbox_writer_start(writer, OUTBOX_TABLE_DELIVERY);
 
 	outbox_row_set_pointer(row, Anum_delivery_message_id, &message->id);
@@ -54,6 +68,8 @@ outbox_insert_delivery(OutboxWriter *writer, const OutboxNewMessage *message,
 		outbox_row_set_pointer(row, Anum_delivery_key, message->key);
 	if (route->is_pull && message->arguments->has_min_version)
 		outbox_row_set(row, Anum_delivery_min_version, Int32GetDatum(message->arguments->min_version));
+	if (end_at != DT_NOEND)
+		outbox_row_set(row, Anum_delivery_expires_at, TimestampTzGetDatum(end_at));
 	outbox_writer_insert(writer, OUTBOX_TABLE_DELIVERY);
 }
 

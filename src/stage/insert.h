@@ -18,6 +18,9 @@
 
 extern void outbox_insert_message(OutboxWriter *writer, const OutboxNewMessage *message);
 
+/* When the message expires for a handler; DT_NOEND: never. */
+extern TimestampTz outbox_delivery_end(const OutboxNewMessage *message, const OutboxRoute *route);
+
 /* One delivery of the message, pending. */
 extern void outbox_insert_delivery(OutboxWriter *writer, const OutboxNewMessage *message,
 								   const OutboxRoute *route);

@@ -18,6 +18,7 @@
 #include "stage/topic.h"
 
 static const char too_far_hint[] = "A message can be scheduled up to 100 years ahead.";
+static const char end_too_far_hint[] = "A message can expire up to 100 years from now; leave it out if it never does.";
 
 static bool
 check_name(const char *what, const text *value, OutboxFault *fault)
@@ -105,6 +106,43 @@ check_max_delay(const OutboxStageArguments *arguments, OutboxFault *fault)
 	return true;
 }
 
+/* When the message expires; that has to lie behind the time when it is due. */
+static bool
+check_end(OutboxStageArguments *arguments, OutboxFault *fault)
+{
+	TimestampTz latest = arguments->staged_at + OUTBOX_MAX_DELAY_DAYS * USECS_PER_DAY;
+
+	arguments->end_at = DT_NOEND;
+	if (arguments->has_expires_at && arguments->ttl)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"expires_at is a point in time, ttl counts from now; pass one of them.",
+							"expires_at and ttl cannot be given together");
+	if (!arguments->has_expires_at && arguments->ttl == NULL)
+		return true;
+	if (arguments->has_expires_at)
+	{
+		if (TIMESTAMP_NOT_FINITE(arguments->expires_at) || arguments->expires_at > latest)
+			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW, end_too_far_hint,
+								"expires_at is infinite or too far ahead");
+		arguments->end_at = arguments->expires_at;
+	}
+	else
+	{
+		if (is_bounded(arguments->ttl))
+			arguments->end_at = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+																	   TimestampTzGetDatum(arguments->staged_at),
+																	   PointerGetDatum(arguments->ttl)));
+		if (!is_bounded(arguments->ttl) || arguments->end_at > latest)
+			return outbox_fault(fault, ERRCODE_DATETIME_FIELD_OVERFLOW, end_too_far_hint,
+								"ttl is infinite or too long");
+	}
+	if (arguments->end_at <= arguments->due_at)
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"It would never be delivered. It is due now, or when deliver_at or delay say; pass a later end.",
+							"the message expires before it is due");
+	return true;
+}
+
 bool
 outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault)
 {
@@ -116,7 +154,8 @@ outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxF
 		!check_name("tenant", arguments->tenant, fault) ||
 		!check_name("correlation_id", arguments->correlation_id, fault) ||
 		!check_times(arguments, now, fault) ||
-		!check_max_delay(arguments, fault))
+		!check_max_delay(arguments, fault) ||
+		!check_end(arguments, fault))
 		return false;
 	if (arguments->headers && !outbox_check_headers(arguments->headers, OUTBOX_HEADERS_OF_MESSAGE, fault))
 		return false;

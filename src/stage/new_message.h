@@ -39,10 +39,14 @@ typedef struct OutboxStageArguments
 	bool		has_min_version;
 	int32		min_version;
 	Interval   *max_delay;
+	bool		has_expires_at;
+	TimestampTz expires_at;
+	Interval   *ttl;
 
 	/* set by outbox_check_arguments() */
 	TimestampTz staged_at;		/* the clock at the call */
 	TimestampTz due_at;			/* never before staged_at */
+	TimestampTz end_at;			/* by when it has to have gone out; DT_NOEND: it never expires */
 } OutboxStageArguments;
 
 /* What is a message's own. */

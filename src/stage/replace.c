@@ -23,20 +23,13 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
-#include "shared/doorbell.h"
+#include "stage/call_off.h"
 #include "stage/replace.h"
 #include "table/delivery.h"
 #include "table/relation.h"
 
 /* An advisory lock that no function of SQL takes: those have 1 and 2 here. */
 #define REPLACE_LOCK_CLASS 4243
-
-/* A delivery that was cancelled: who has to hear of it. */
-typedef struct Cancelled
-{
-	int32		handler_id;
-	text	   *key;			/* NULL: none */
-} Cancelled;
 
 static const text *
 tenant_of(const OutboxStageArguments *arguments)
@@ -150,102 +143,37 @@ outbox_replace_find(OutboxNewMessage *message, OutboxStageArguments *arguments, 
 	bound_delay(arguments, message->replace_since);
 }
 
-/* Cancel the delivery in the slot, unless it has been tried or somebody has it: no producer waits for a consumer. */
-static bool
-cancel_delivery(OutboxDeliveryTable *table, OutboxDeliveryRow *row)
-{
-	OutboxOutcome outcome = {.state = OUTBOX_CANCELLED, .code = "replaced"};
-
-	outbox_deliveries_read(table->slot, row);
-	if (!is_untried(row) || outbox_deliveries_lock(table, LockWaitSkip) != TM_Ok)
-		return false;
-	outbox_deliveries_read(table->slot, row);
-	outcome.budget_from = row->budget_from;
-	outcome.settled_at = GetCurrentTimestamp();
-	if (!outbox_deliveries_settle(table, &outcome, true))
-		return false;
-	outbox_doorbell_note(row->handler_id, OUTBOX_NOTICE_REREAD, row->key.due_at, &row->key.id);
-	return true;
-}
-
-static List *
-cancel_deliveries(const pg_uuid_t *id)
+static void
+cancel_deliveries(const pg_uuid_t *id, OutboxCallOff *call_off)
 {
 	OutboxDeliveryTable table;
 	IndexScanDesc scan;
-	List	   *all = NIL;
 
 	outbox_deliveries_open(&table, true);
 	scan = scan_deliveries(&table, id);
 	while (index_getnext_slot(scan, ForwardScanDirection, table.slot))
 	{
 		OutboxDeliveryRow row;
-		Cancelled  *cancelled;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!cancel_delivery(&table, &row))
-			continue;
-		cancelled = palloc(sizeof(Cancelled));
-		cancelled->handler_id = row.handler_id;
-		cancelled->key = row.message_key != NULL ? DatumGetTextPCopy(PointerGetDatum(row.message_key)) : NULL;
-		all = lappend(all, cancelled);
+		outbox_deliveries_read(table.slot, &row);
+		/* No producer waits for a consumer. */
+		if (is_untried(&row))
+			(void) outbox_call_off(&table, call_off);
 	}
 	index_endscan(scan);
-	outbox_deliveries_close(&table);
-	return all;
-}
-
-/* On ordered handlers the next of the key may go now. */
-static void
-note_successor(OutboxDeliveryTable *table, Relation keyed, const Cancelled *cancelled)
-{
-	IndexScanDesc scan = outbox_index_beginscan(table->rel, keyed, GetActiveSnapshot(), 2);
-	ScanKeyData keys[2];
-	OutboxDeliveryRow row;
-
-	outbox_init_key_scan(keys, keyed, cancelled->handler_id, cancelled->key);
-	index_rescan(scan, keys, 2, NULL, 0);
-	if (index_getnext_slot(scan, ForwardScanDirection, table->slot))
-	{
-		outbox_deliveries_read(table->slot, &row);
-		outbox_doorbell_note(row.handler_id, OUTBOX_NOTICE_DUE, row.key.due_at, &row.key.id);
-	}
-	index_endscan(scan);
-}
-
-static void
-note_successors(const List *all)
-{
-	OutboxDeliveryTable table;
-	Relation	keyed;
-	ListCell   *cell;
-
-	outbox_deliveries_open(&table, false);
-	keyed = outbox_deliveries_index(&table, "delivery_keyed");
-	foreach(cell, all)
-	{
-		const Cancelled *cancelled = lfirst(cell);
-
-		if (cancelled->key != NULL)
-			note_successor(&table, keyed, cancelled);
-	}
-	index_close(keyed, NoLock);
 	outbox_deliveries_close(&table);
 }
 
 void
 outbox_replace(const OutboxReplaced *replaced)
 {
-	List	   *all;
+	OutboxCallOff call_off = {.code = "replaced"};
 
 	if (!replaced->is_outstanding)
 		return;
 	PushActiveSnapshot(GetLatestSnapshot());
-	all = cancel_deliveries(&replaced->id);
+	cancel_deliveries(&replaced->id, &call_off);
 	PopActiveSnapshot();
-
-	PushActiveSnapshot(GetLatestSnapshot());
-	note_successors(all);
-	PopActiveSnapshot();
-	list_free_deep(all);
+	outbox_call_off_end(&call_off);
 }

@@ -31,6 +31,7 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "common/session.h"
 #include "compat.h"
@@ -213,6 +214,7 @@ typedef struct HandlerColumns
 	AttrNumber	url;
 	AttrNumber	ordered;
 	AttrNumber	dropped_at;
+	AttrNumber	max_age;
 } HandlerColumns;
 
 static AttrNumber
@@ -225,10 +227,18 @@ column_of(Oid relid, const char *name)
 	return attnum;
 }
 
+/* As in SQL: a day has 24 hours there, whatever the clocks do. */
+static int64
+interval_us(const Interval *interval)
+{
+	return interval->time + (interval->day + interval->month * INT64CONST(30)) * USECS_PER_DAY;
+}
+
 static void
 read_handler(TupleTableSlot *slot, const HandlerColumns *columns)
 {
 	OutboxRoute route;
+	Datum		max_age;
 	bool		isnull;
 	Datum		topics_array;
 
@@ -239,6 +249,8 @@ read_handler(TupleTableSlot *slot, const HandlerColumns *columns)
 	route.ordered = DatumGetBool(slot_getattr(slot, columns->ordered, &isnull));
 	(void) slot_getattr(slot, columns->url, &isnull);
 	route.is_pull = isnull;
+	max_age = slot_getattr(slot, columns->max_age, &isnull);
+	route.max_age = isnull ? 0 : interval_us(DatumGetIntervalP(max_age));
 	topics_array = slot_getattr(slot, columns->topics, &isnull);
 	file_handler(&route, topics_array);
 }
@@ -259,6 +271,7 @@ read_handlers(void)
 	columns.url = column_of(handler_relid, "url");
 	columns.ordered = column_of(handler_relid, "ordered");
 	columns.dropped_at = column_of(handler_relid, "dropped_at");
+	columns.max_age = column_of(handler_relid, "max_age");
 
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "outbox handler", ALLOCSET_DEFAULT_SIZES);
 	slot = table_slot_create(rel, NULL);

@@ -22,6 +22,7 @@ typedef struct OutboxRoute
 	int32		handler_id;
 	bool		is_pull;
 	bool		ordered;
+	int64		max_age;		/* us for which its deliveries may wait once they are due; 0: for ever */
 } OutboxRoute;
 
 typedef struct OutboxRoutes

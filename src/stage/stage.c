@@ -61,8 +61,13 @@ enum
 	ARG_DELAY,
 	ARG_MIN_VERSION,
 	ARG_REPLACE_KEY,			/* not of stage_many, nor is the next */
-	ARG_MAX_DELAY
+	ARG_MAX_DELAY,
+	ARG_EXPIRES_AT,
+	ARG_TTL
 };
+
+/* stage_many() has the last two where the others have what it does not have. */
+#define ARG_OF_MANY(arg) ((arg) - (ARG_EXPIRES_AT - ARG_REPLACE_KEY))
 
 /* What became of a message. */
 typedef enum StageStatus
@@ -86,11 +91,11 @@ typedef struct Staging
 
 /* A duplicate of an uncommitted message waits here until that one has committed or rolled back. */
 static OutboxPlan insert_unless_repeated = {
-	.sql = "INSERT INTO outbox.message (id, staged_at, min_version, topic, key, dedupe_key, tenant, correlation_id, headers, payload, deliver_at) "
-	"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) "
+	.sql = "INSERT INTO outbox.message (id, staged_at, min_version, topic, key, dedupe_key, tenant, correlation_id, headers, payload, deliver_at, expires_at) "
+	"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) "
 	"ON CONFLICT ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING",
-	.nargs = 11,
-	.argtypes = {UUIDOID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID}
+	.nargs = 12,
+	.argtypes = {UUIDOID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID, TIMESTAMPTZOID}
 };
 
 static OutboxPlan find_first = {
@@ -101,20 +106,27 @@ static OutboxPlan find_first = {
 	.argtypes = {TEXTOID, TEXTOID}
 };
 
+/* Objects of an older version have fewer arguments. */
+static bool
+is_given(FunctionCallInfo fcinfo, int n)
+{
+	return n < PG_NARGS() && !PG_ARGISNULL(n);
+}
+
 static text *
 text_arg(FunctionCallInfo fcinfo, int n)
 {
-	return n >= PG_NARGS() || PG_ARGISNULL(n) ? NULL : PG_GETARG_TEXT_PP(n);
+	return is_given(fcinfo, n) ? PG_GETARG_TEXT_PP(n) : NULL;
 }
 
 static Interval *
 interval_arg(FunctionCallInfo fcinfo, int n)
 {
-	return n >= PG_NARGS() || PG_ARGISNULL(n) ? NULL : PG_GETARG_INTERVAL_P(n);
+	return is_given(fcinfo, n) ? PG_GETARG_INTERVAL_P(n) : NULL;
 }
 
 static void
-read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments)
+read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments, int expires_at, int ttl)
 {
 	/* Other versions have other arguments. */
 	outbox_require_sql(OUTBOX_MAY_STAGE);
@@ -130,7 +142,10 @@ read_arguments(FunctionCallInfo fcinfo, OutboxStageArguments *arguments)
 	arguments->has_min_version = !PG_ARGISNULL(ARG_MIN_VERSION);
 	if (arguments->has_min_version)
 		arguments->min_version = PG_GETARG_INT32(ARG_MIN_VERSION);
-	arguments->max_delay = interval_arg(fcinfo, ARG_MAX_DELAY);
+	arguments->has_expires_at = is_given(fcinfo, expires_at);
+	if (arguments->has_expires_at)
+		arguments->expires_at = PG_GETARG_TIMESTAMPTZ(expires_at);
+	arguments->ttl = interval_arg(fcinfo, ttl);
 }
 
 static void
@@ -190,8 +205,8 @@ static bool
 insert_if_first(const OutboxNewMessage *message)
 {
 	const OutboxStageArguments *arguments = message->arguments;
-	Datum		values[11];
-	char		nulls[11];
+	Datum		values[12];
+	char		nulls[12];
 
 	set_value(values, nulls, 0, &message->id);
 	values[1] = TimestampTzGetDatum(arguments->staged_at);
@@ -207,6 +222,8 @@ insert_if_first(const OutboxNewMessage *message)
 	set_value(values, nulls, 9, message->payload);
 	values[10] = TimestampTzGetDatum(arguments->due_at);
 	nulls[10] = arguments->due_at > arguments->staged_at ? ' ' : 'n';
+	values[11] = TimestampTzGetDatum(arguments->end_at);
+	nulls[11] = arguments->end_at != DT_NOEND ? ' ' : 'n';
 	return outbox_execute_unseen(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
 }
 
@@ -293,6 +310,7 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 		CHECK_FOR_INTERRUPTS();
 		outbox_insert_delivery(&staging->writer, message, route);
 		outbox_doorbell_note(route->handler_id, OUTBOX_NOTICE_DUE, message->arguments->due_at, &message->id);
+		outbox_doorbell_note_end(outbox_delivery_end(message, route));
 	}
 	if (staging->routes->n > 0)
 		return;
@@ -344,10 +362,12 @@ stage_one(Staging *staging, OutboxStageArguments *arguments, OutboxNewMessage *m
 	return status;
 }
 
-/* The message of stage() and try_stage(). */
+/* The arguments of stage() and try_stage(). */
 static void
-read_message(FunctionCallInfo fcinfo, OutboxNewMessage *message)
+read_message(FunctionCallInfo fcinfo, OutboxStageArguments *arguments, OutboxNewMessage *message)
 {
+	read_arguments(fcinfo, arguments, ARG_EXPIRES_AT, ARG_TTL);
+	arguments->max_delay = interval_arg(fcinfo, ARG_MAX_DELAY);
 	message->payload = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
 	message->key = text_arg(fcinfo, ARG_KEY);
 	message->dedupe_key = text_arg(fcinfo, ARG_DEDUPE_KEY);
@@ -381,8 +401,7 @@ outbox_sql_stage(PG_FUNCTION_ARGS)
 	OutboxNewMessage message;
 
 	require_writable("outbox.stage()");
-	read_arguments(fcinfo, &arguments);
-	read_message(fcinfo, &message);
+	read_message(fcinfo, &arguments, &message);
 	outbox_stage(&arguments, &message);
 	return return_id(fcinfo, &message.id);
 }
@@ -403,8 +422,7 @@ outbox_sql_try_stage(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 
 	require_writable("outbox.try_stage()");
-	read_arguments(fcinfo, &arguments);
-	read_message(fcinfo, &message);
+	read_message(fcinfo, &arguments, &message);
 	status = stage_one(&staging, &arguments, &message);
 
 	/* The id of a conflict is that of the message that has the dedupe_key. */
@@ -501,7 +519,7 @@ stage_all(FunctionCallInfo fcinfo, int *n)
 	OutboxNewMessage *messages;
 	uint64		timestamp;
 
-	read_arguments(fcinfo, &arguments);
+	read_arguments(fcinfo, &arguments, ARG_OF_MANY(ARG_EXPIRES_AT), ARG_OF_MANY(ARG_TTL));
 	if (!begin_staging(&staging, &arguments))
 		outbox_raise_fault(&staging.fault);
 	messages = read_messages(fcinfo, &staging, n);

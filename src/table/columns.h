@@ -31,7 +31,8 @@ enum
 	Anum_message_deliver_at,
 	Anum_message_replace_key,
 	Anum_message_replace_since,
-	Natts_message = Anum_message_replace_since
+	Anum_message_expires_at,
+	Natts_message = Anum_message_expires_at
 };
 
 /* outbox.delivery: what is outstanding */
@@ -49,7 +50,8 @@ enum
 	Anum_delivery_key,
 	Anum_delivery_code,
 	Anum_delivery_error,
-	Natts_delivery = Anum_delivery_error
+	Anum_delivery_expires_at,
+	Natts_delivery = Anum_delivery_expires_at
 };
 
 /* outbox.receipt: what is settled */

@@ -128,7 +128,7 @@ outbox_deliveries_read(TupleTableSlot *slot, OutboxDeliveryRow *row)
 	Datum		value;
 
 	/* One pass; the columns behind min_version are rarely set. */
-	slot_getsomeattrs(slot, Anum_delivery_key);
+	slot_getsomeattrs(slot, Anum_delivery_expires_at);
 	row->key.id = *DatumGetUUIDP(slot_getattr(slot, Anum_delivery_message_id, &isnull));
 	row->key.due_at = DatumGetTimestampTz(slot_getattr(slot, Anum_delivery_due_at, &isnull));
 	row->handler_id = DatumGetInt32(slot_getattr(slot, Anum_delivery_handler_id, &isnull));
@@ -140,6 +140,8 @@ outbox_deliveries_read(TupleTableSlot *slot, OutboxDeliveryRow *row)
 	row->min_version = isnull ? OUTBOX_ANY_VERSION : DatumGetInt32(value);
 	value = slot_getattr(slot, Anum_delivery_key, &isnull);
 	row->message_key = isnull ? NULL : DatumGetTextPP(value);
+	value = slot_getattr(slot, Anum_delivery_expires_at, &isnull);
+	row->end_at = isnull ? DT_NOEND : DatumGetTimestampTz(value);
 }
 
 char *

@@ -47,6 +47,7 @@ typedef struct OutboxDeliveryRow
 	int16		streak;
 	int32		min_version;	/* OUTBOX_ANY_VERSION: any */
 	text	   *message_key;	/* NULL, or inside the slot */
+	TimestampTz end_at;			/* by when it has to have gone out; DT_NOEND: it never expires */
 } OutboxDeliveryRow;
 
 /* What an attempt has led to, or what else ends a delivery. */

@@ -13,7 +13,7 @@ INSERT INTO privilege VALUES
 ('function', 'status handlers_of', 'POW'),
 ('function', 'claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),
-('function', 'requeue requeue_where replay cancel cancel_where retry_now pause_handler resume_handler prune verify next_runs', 'OW'),
+('function', 'requeue requeue_where replay cancel cancel_where retry_now reschedule pause_handler resume_handler prune verify next_runs', 'OW'),
 ('function', 'pause_schedule resume_schedule run_now', 'OW'),
 ('procedure', 'run_schedules', 'OW'),
 ('function', 'create_schedule alter_schedule ensure_schedule drop_schedule schedule_definition', 'W'),
@@ -35,6 +35,7 @@ INSERT INTO privilege VALUES
 ('internal', 'options_of given check_reset reset_options changed_options assignments definition arguments arguments_help', 'W'),
 ('internal', 'insert_handler fill_handler create_handler change_handler alter_handler ensure_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
 ('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
+('internal', 'cancel_expired check_untried check_deliver_at ring_end', 'W'),
 ('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all prunable', 'W'),
 -- schedules
 ('internal', 'schedule_options check_schedule_name check_schedule_options check_schedule schedule_fault schedule_warnings check_may_run', 'W'),

@@ -3,14 +3,14 @@
 BEGIN;
 SELECT * FROM no_plan();
 
-SELECT function_returns('outbox', 'stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval'], 'uuid');
-SELECT function_returns('outbox', 'try_stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval'], 'record');
-SELECT function_returns('outbox', 'stage_many', ARRAY['text', 'jsonb[]', 'text[]', 'text[]', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer'], 'setof uuid');
+SELECT function_returns('outbox', 'stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval', 'timestamp with time zone', 'interval'], 'uuid');
+SELECT function_returns('outbox', 'try_stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval', 'timestamp with time zone', 'interval'], 'record');
+SELECT function_returns('outbox', 'stage_many', ARRAY['text', 'jsonb[]', 'text[]', 'text[]', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'timestamp with time zone', 'interval'], 'setof uuid');
 SELECT is(proargnames, names, proname || ' names its arguments')
 FROM (VALUES
-	('outbox.stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay}'::text[]),
-	('outbox.try_stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay,id,status,detail}'),
-	('outbox.stage_many', '{topic,payloads,keys,dedupe_keys,tenant,correlation_id,headers,deliver_at,delay,min_version}'),
+	('outbox.stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay,expires_at,ttl}'::text[]),
+	('outbox.try_stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay,expires_at,ttl,id,status,detail}'),
+	('outbox.stage_many', '{topic,payloads,keys,dedupe_keys,tenant,correlation_id,headers,deliver_at,delay,min_version,expires_at,ttl}'),
 	('outbox.drop_handler', '{handler}'), ('outbox.pause_handler', '{handler,reason}'), ('outbox.resume_handler', '{handler}')) v (f, names)
 	JOIN pg_proc p ON p.oid = v.f::regproc;
 SELECT is((pronargs - pronargdefaults)::int, required, proname || ' requires as few arguments as it can')

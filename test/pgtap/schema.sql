@@ -86,9 +86,9 @@ SELECT is_empty($$
 	SELECT p.oid::regprocedure FROM pg_proc p
 	WHERE p.pronamespace = 'outbox'::regnamespace
 		AND ('name' = ANY (p.proargnames) AND p.proname !~ 'schedule|run'
-			OR 'handler' = ANY (p.proargnames) AND p.proargnames[1] <> 'handler' AND NOT (p.proargnames[1] = 'id' AND p.proargnames[2] = 'handler')
+			OR 'handler' = ANY (p.proargnames) AND p.proargnames[1] <> 'handler' AND NOT (p.proargnames[1] = 'id' AND p.proargnames[greatest(2, p.pronargs - p.pronargdefaults + 1)] = 'handler')
 				AND coalesce(p.proargmodes[array_position(p.proargnames, 'handler')], 'i') IN ('i', 'b'))
-$$, 'a handler is called handler, and comes first or right after the message''s id');
+$$, 'a handler is called handler, and comes first, or after the message''s id first of what may be left out');
 
 -- One signature per name: untyped driver parameters make overloads ambiguous.
 SELECT is_empty($$

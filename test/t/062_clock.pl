@@ -57,6 +57,8 @@ my %options = (
 	lock => {},);
 $node->handler($_, ["$_.*"], $receiver->url("/$_"), max_attempts => 50, backoff_base => '1 h', backoff_max => '1 h', %{ $options{$_} }) foreach sort keys %options;
 
+$node->handler('pulled', ['pulled.*']);
+
 # Steps follow each other, so that waits of one meet the next one too.
 my $round = 0;
 foreach my $step (-3600, 7200, -120, 90, -7200)
@@ -120,6 +122,29 @@ $node->stage('plain.scheduled', '{}', delay => \"interval '1 hour'");
 set_clock(3605);
 is_delivered('plain.scheduled', 1, 'what is scheduled is due when the clock says so');
 is($node->dispatcher_pid, $dispatcher, 'all by one dispatcher');
+
+# What has expired by a clock that was just set forward far is in doubt for a minute, neither sent nor cancelled.
+$node->sql("SELECT outbox.pause_handler('plain')");
+my $sure = $node->stage('plain.first');
+my $doubtful = $node->stage('plain.doubtful', '{}', ttl => '30 minutes');
+my $pulled = $node->stage('pulled.doubtful', '{}', ttl => '30 minutes');
+set_clock(3600);
+$node->sql("SELECT outbox.resume_handler('plain')");
+is_delivered('plain.first', 1, 'what does not expire goes');
+is($node->sql("SELECT count(*) FROM outbox.claim('pulled')"), 0, 'nobody can claim what may have expired');
+my $late = $node->stage('rate.late', '{}', delay => \"interval '1 day'");
+$node->sql("UPDATE outbox.delivery SET due_at = clock_timestamp() WHERE message_id = '$late'");
+is_delivered('rate.late', 1, 'a rescan has looked at everything');
+is($node->sql("SELECT string_agg(state, ' ') FROM outbox.deliveries WHERE message_id IN ('$doubtful', '$pulled')"), 'pending pending', 'neither sent nor cancelled');
+set_clock(-3600);
+is_delivered('plain.doubtful', 1, 'it is sent when the clock is set back');
+$node->wait_for("SELECT count(*) FROM outbox.claim('pulled')", 1, 'and can be claimed');
+# A small step is believed.
+$node->sql("SELECT outbox.pause_handler('plain')");
+$node->stage('plain.expires', '{}', ttl => '5 s');
+set_clock(8);
+$node->wait_for("SELECT code FROM outbox.deliveries WHERE topic = 'plain.expires'", 'expired', 'a small step is believed');
+$node->sql("SELECT outbox.resume_handler('plain')");
 
 # A breaker that was written when the clock was ahead.
 $receiver->on('/broken', { status => 500 }, {});

@@ -112,6 +112,7 @@ my %refused = (
 	cancel => "SELECT outbox.cancel('$id')",
 	cancel_where => "SELECT outbox.cancel_where('one')",
 	retry_now => "SELECT outbox.retry_now('$id')",
+	reschedule => "SELECT outbox.reschedule('$id', now())",
 	erase_tenant => "SELECT outbox.erase_tenant('t')",
 	erase_key => "SELECT outbox.erase_key('k')",
 	erase_message => "SELECT outbox.erase_message('$id')",

@@ -1,0 +1,327 @@
+/*-------------------------------------------------------------------------
+ *
+ * expiry.c
+ *		Deliveries that have expired before they went out.
+ *
+ * See expiry.h.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/itup.h"
+#include "access/relscan.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "dispatch/expiry.h"
+#include "stage/call_off.h"
+#include "table/delivery.h"
+#include "table/relation.h"
+#include "worker/clock.h"
+
+/* Of one look: deliveries that are cancelled, and entries of the index that are examined. */
+#define MAX_CANCELLED 1000
+#define MAX_ENTRIES 5000
+
+/* Entries of what has gone since that are stepped over to find the next end. */
+#define MAX_ENTRIES_AHEAD 100
+
+/* When a lock is in the way, of a table or of a row. */
+#define LOCKED_RETRY_US (1 * USECS_PER_SEC)
+
+/* A step forward of so much is not believed at once, but after so long. */
+#define DOUBTFUL_STEP_US (10 * USECS_PER_SEC)
+#define DOUBT_US (60 * USECS_PER_SEC)
+
+#define EXPIRED_CODE "expired"
+#define EXPIRED_ERROR "it had not been delivered when it expired"
+
+/* Where a look stands in the index: all of that end and message has been seen if after. */
+typedef struct Place
+{
+	TimestampTz end_at;
+	pg_uuid_t	id;
+} Place;
+
+static const Place beginning = {DT_NOBEGIN, {{0}}};
+
+static Place place = {DT_NOBEGIN, {{0}}};
+static TimestampTz expected = DT_NOBEGIN;	/* by the wall clock */
+static TimestampTz not_before = DT_NOBEGIN;	/* a lock was in the way */
+
+static int64 doubt = 0;			/* by so much is the wall clock ahead of what is believed */
+static TimestampTz doubt_ends = DT_NOBEGIN;
+static int64 ahead_before = 0;	/* of the wall clock, at the last look at it */
+
+/* What is open during a look. */
+typedef struct Look
+{
+	OutboxDeliveryTable table;
+	Relation	index;
+	IndexScanDesc scan;
+	ScanKeyData row[2];
+	Place		start;			/* what row points at */
+	TimestampTz clock;			/* what is over by then has expired */
+	OutboxCallOff call_off;
+	bool		is_held;		/* somebody holds a row of those that have expired */
+	Place		held;			/* the first of these */
+	int			entries;
+	int			cancelled;
+} Look;
+
+void
+outbox_expiry_expect(TimestampTz end_at)
+{
+	if (end_at >= expected)
+		return;
+	expected = end_at;
+	/* It may have committed after a look went past. */
+	if (end_at <= place.end_at)
+		place = (Place) {end_at};
+}
+
+TimestampTz
+outbox_expiry_expected(void)
+{
+	return expected;
+}
+
+void
+outbox_expiry_request(void)
+{
+	outbox_expiry_expect(DT_NOBEGIN);
+	place = beginning;
+}
+
+void
+outbox_expiry_watch_clock(TimestampTz now)
+{
+	int64		ahead = outbox_to_wall(now) - now;
+	int64		step = ahead - ahead_before;
+
+	ahead_before = ahead;
+	if (now >= doubt_ends)
+		doubt = 0;
+	if (step > DOUBTFUL_STEP_US)
+	{
+		doubt += step;
+		doubt_ends = now + DOUBT_US;
+	}
+	else if (doubt > 0)
+		doubt = Max(0, doubt + step);
+}
+
+/* The time by which what is over has expired for certain. */
+static TimestampTz
+believed_time(TimestampTz now)
+{
+	return outbox_to_wall(now) - (now < doubt_ends ? doubt : 0);
+}
+
+TimestampTz
+outbox_expiry_doubt_ends(void)
+{
+	return doubt_ends;
+}
+
+TimestampTz
+outbox_expiry_next(void)
+{
+	TimestampTz next = outbox_to_steady(expected);
+
+	/* What is in doubt becomes certain when the believed clock comes there, or the wall clock is believed. */
+	if (doubt > 0 && !TIMESTAMP_NOT_FINITE(next))
+		next = Max(next, Min(next + doubt, doubt_ends));
+	return Max(next, not_before);
+}
+
+OutboxFreshness
+outbox_expiry_judge(const OutboxDelivery *delivery, TimestampTz now)
+{
+	if (delivery->end_at == DT_NOEND || delivery->end_at > outbox_to_wall(now))
+		return OUTBOX_FRESH;
+	return delivery->end_at <= believed_time(now) ? OUTBOX_EXPIRED : OUTBOX_DOUBTFUL;
+}
+
+void
+outbox_expiry_verdict(OutboxDelivery *delivery)
+{
+	delivery->verdict.state = OUTBOX_CANCELLED;
+	strlcpy(delivery->verdict.code, EXPIRED_CODE, sizeof(delivery->verdict.code));
+	delivery->error = MemoryContextStrdup(TopMemoryContext, EXPIRED_ERROR);
+}
+
+/* Of push deliveries only this process knows. */
+static bool
+has_gone_out(const Look *look, const OutboxDeliveryRow *row)
+{
+	const OutboxDelivery *delivery = outbox_delivery_find(&row->key.id, row->handler_id);
+
+	if (row->state == OUTBOX_LEASED && row->key.due_at > look->clock)
+		return true;
+	return delivery != NULL && delivery->phase != OUTBOX_PHASE_QUEUED;
+}
+
+/* Start the scan at that end and message, or behind that. */
+static void
+start_scan(Look *look, const Place *at)
+{
+	ScanKeyData key;
+
+	look->start = *at;
+	ScanKeyEntryInitialize(&look->row[0], SK_ROW_MEMBER, 1, BTGreaterEqualStrategyNumber, TIMESTAMPTZOID, InvalidOid,
+						   F_TIMESTAMPTZ_CMP, TimestampTzGetDatum(look->start.end_at));
+	ScanKeyEntryInitialize(&look->row[1], SK_ROW_MEMBER | SK_ROW_END, 2, BTGreaterEqualStrategyNumber, UUIDOID, InvalidOid,
+						   F_UUID_CMP, UUIDPGetDatum(&look->start.id));
+	memset(&key, 0, sizeof(key));
+	key.sk_flags = SK_ROW_HEADER;
+	key.sk_attno = 1;
+	key.sk_strategy = BTGreaterEqualStrategyNumber;
+	key.sk_argument = PointerGetDatum(look->row);
+	index_rescan(look->scan, &key, 1, NULL, 0);
+}
+
+static Place
+entry_place(IndexScanDesc scan)
+{
+	Place		at;
+	bool		isnull;
+
+	at.end_at = DatumGetTimestampTz(index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull));
+	at.id = *DatumGetUUIDP(index_getattr(scan->xs_itup, 2, scan->xs_itupdesc, &isnull));
+	return at;
+}
+
+static bool
+is_same_place(const Place *a, const Place *b)
+{
+	return a->end_at == b->end_at && memcmp(a->id.data, b->id.data, UUID_LEN) == 0;
+}
+
+/* The scan is on the first entry that is not over: when something is, at the earliest. */
+static TimestampTz
+look_ahead(Look *look)
+{
+	for (int i = 0;; i++)
+	{
+		TimestampTz end_at = entry_place(look->scan).end_at;
+
+		if (i == MAX_ENTRIES_AHEAD || index_fetch_heap(look->scan, look->table.slot))
+			return end_at;
+		if (index_getnext_tid(look->scan, ForwardScanDirection) == NULL)
+			return DT_NOEND;
+	}
+}
+
+/* The row of the entry has an end that is over. */
+static void
+visit(Look *look, const Place *entry)
+{
+	OutboxDeliveryRow row;
+
+	outbox_deliveries_read(look->table.slot, &row);
+	if (has_gone_out(look, &row))
+		return;
+	if (outbox_call_off(&look->table, &look->call_off))
+		look->cancelled++;
+	/* Whoever has it may let it go as it was. */
+	else if (!look->is_held)
+	{
+		look->is_held = true;
+		look->held = *entry;
+	}
+}
+
+static bool
+has_enough(const Look *look)
+{
+	return look->cancelled >= MAX_CANCELLED || look->entries >= MAX_ENTRIES;
+}
+
+/* Go on from there, moving at along; returns when the next look is due, by the wall clock. */
+static TimestampTz
+go_through(Look *look, Place *at)
+{
+	start_scan(look, at);
+	while (index_getnext_tid(look->scan, ForwardScanDirection) != NULL)
+	{
+		Place		entry = entry_place(look->scan);
+
+		CHECK_FOR_INTERRUPTS();
+		if (entry.end_at > look->clock)
+		{
+			*at = entry;
+			return look_ahead(look);
+		}
+		/* All handlers of a message in one look: then the next one does not meet them again. */
+		if (has_enough(look) && !is_same_place(&entry, at))
+		{
+			*at = entry;
+			return DT_NOBEGIN;
+		}
+		*at = entry;
+		look->entries++;
+		if (index_fetch_heap(look->scan, look->table.slot))
+			visit(look, &entry);
+	}
+	at->end_at = Max(at->end_at, look->clock);
+	return DT_NOEND;
+}
+
+/* What a look touches. */
+static const OutboxTableLock look_locks[] = {
+	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}
+};
+
+/* In C rather than SQL: no plan can go wrong, and nothing is waited for. */
+static TimestampTz
+look_through(Place *at, TimestampTz clock, bool *is_held)
+{
+	Look		look = {.clock = clock, .call_off = {.code = EXPIRED_CODE, .error = EXPIRED_ERROR}};
+	TimestampTz next;
+
+	outbox_deliveries_open(&look.table, true);
+	look.index = outbox_deliveries_index(&look.table, "delivery_expires");
+	look.scan = outbox_index_beginscan(look.table.rel, look.index, GetActiveSnapshot(), 1);
+	/* The end of an entry is needed even where its row is dead. */
+	look.scan->xs_want_itup = true;
+	next = go_through(&look, at);
+	index_endscan(look.scan);
+	index_close(look.index, NoLock);
+	outbox_deliveries_close(&look.table);
+	outbox_call_off_end(&look.call_off);
+	*is_held = look.is_held;
+	if (look.is_held)
+	{
+		*at = look.held;
+		next = look.held.end_at;
+	}
+	return next;
+}
+
+bool
+outbox_expiry_look(TimestampTz now)
+{
+	Place		at = place;
+	bool		is_held;
+
+	if (!outbox_lock_all_if_free(look_locks, lengthof(look_locks)))
+	{
+		not_before = now + LOCKED_RETRY_US;
+		return false;
+	}
+	expected = look_through(&at, believed_time(now), &is_held);
+	place = at;
+	not_before = is_held ? now + LOCKED_RETRY_US : DT_NOBEGIN;
+	return true;
+}
