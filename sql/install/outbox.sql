@@ -4417,6 +4417,7 @@ SELECT d.message_id, h.name AS handler, m.topic, ('{pending,retrying,leased}'::t
 	CASE
 		WHEN w.waiting_for OPERATOR(pg_catalog.=) 'backoff' THEN pg_catalog.concat_ws(': ', d.code, d.error)
 		WHEN w.waiting_for OPERATOR(pg_catalog.=) 'order' THEN pg_catalog.concat('message ', b.message_id)
+		WHEN w.waiting_for OPERATOR(pg_catalog.=) 'consumer' AND d.min_version OPERATOR(pg_catalog.>) 0 THEN pg_catalog.concat('with version ', d.min_version, ' or more')
 		WHEN w.waiting_for IN ('on_settle', 'aside', 'turn') THEN g.problem
 		WHEN w.waiting_for OPERATOR(pg_catalog.=) g.waiting_for THEN g.detail END AS detail,
 	d.due_at, d.attempts, m.key, m.tenant, m.correlation_id, d.handler_id, d.expires_at
@@ -4451,7 +4452,7 @@ CROSS JOIN LATERAL (SELECT CASE
 COMMENT ON VIEW outbox.waiting IS
 'Why each outstanding delivery is not delivered yet, in one column: waiting_for, the outermost reason where there are several; until when, where that is known; what lifts it; and what more is known (detail).
 Of the whole handler: copy (this database is one), disabled (outbox.enabled), dispatcher (there is none that sends: detail says why), paused, breaker (the circuit breaker is open: until the next probe), retry_after (the receiver asked for time), throttled (it refuses for load), rate_limit.
-Of the delivery: scheduled (deliver_at or delay), backoff (until its next attempt), order (a message of its key comes first: detail says which), lease (a consumer has it), aside (its answer is in, but could not be written), on_settle (its answer is in, and its function has not ended), consumer (nobody has claimed it), turn (nothing holds it: it is being sent, or among the next; detail says what the dispatcher cannot do, if anything).
+Of the delivery: scheduled (deliver_at or delay), backoff (until its next attempt), order (a message of its key comes first: detail says which), lease (a consumer has it), aside (its answer is in, but could not be written), on_settle (its answer is in, and its function has not ended), consumer (nobody has claimed it; detail has its min_version), turn (nothing holds it: it is being sent, or among the next; detail says what the dispatcher cannot do, if anything).
 outbox.handlers has the same columns for each handler';
 
 COMMENT ON COLUMN outbox.waiting.message_id IS 'The message';

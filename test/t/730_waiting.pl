@@ -185,6 +185,8 @@ delivered($ids[1], 'until it is cancelled');
 $node->sql("SELECT outbox.create_handler('pulled', ARRAY['pulled.x'])");
 $id = stage('pulled');
 waits($id, 'consumer | outbox.claim()', 'one that nobody has claimed');
+my $newer = $node->stage('pulled.x', '{}', min_version => 2);
+waits($newer, 'consumer | outbox.claim() | with version 2 or more', 'one that is for newer consumers');
 $node->sql("SELECT outbox.claim('pulled', lease => '10 minutes')");
 waits($id, 'lease | 10 | its consumer, or the end of the lease', 'one that a consumer has');
 $node->sql("SELECT outbox.complete('pulled', '$id', 1)");
