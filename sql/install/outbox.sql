@@ -91,7 +91,8 @@ CREATE TABLE outbox.message (
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
 -- For operators; who names none of these pays for none of them.
-CREATE INDEX message_tenant ON outbox.message (tenant) WHERE tenant IS NOT NULL;
+-- With the id, so that a tenant's messages are found newest first, however many.
+CREATE INDEX message_tenant ON outbox.message (tenant, id) WHERE tenant IS NOT NULL;
 CREATE INDEX message_key ON outbox.message (key) WHERE key IS NOT NULL;
 CREATE INDEX message_correlation ON outbox.message (correlation_id) WHERE correlation_id IS NOT NULL;
 CREATE UNIQUE INDEX message_dedupe ON outbox.message ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL;
@@ -1695,7 +1696,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,status,handlers_of}',
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,status,handlers_of,find_deliveries}',
 			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched,schedules}'),
 		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
@@ -4746,6 +4747,171 @@ BEGIN
 		EXECUTE pg_catalog.format('COMMENT ON COLUMN outbox.schedules.%I IS %L', c.name, c.help);
 	END LOOP;
 END $do$;
+
+-----------------------------------------------------------------------------
+-- Looking for deliveries, a page at a time, newest message first.
+--
+-- Which end is entered decides how long it takes, so the planner does not
+-- choose it: a message's correlation id, key or tenant, or the deliveries
+-- themselves, whose indexes go by state, handler and message.  What is found is
+-- keys; the view is asked for those.
+-----------------------------------------------------------------------------
+
+CREATE TYPE outbox_internal.page AS (
+	outstanding smallint[],
+	settled text[],
+	handler_id int,
+	handler_ids int[],
+	tenant text,
+	topic text,
+	key text,
+	correlation_id text,
+	lowest uuid,
+	highest uuid,
+	before_message_id uuid,
+	before_handler_id int,
+	max_rows int
+);
+COMMENT ON TYPE outbox_internal.page IS 'Internal: which deliveries a page is to show: outstanding states, settled ones as conditions of their indexes; handler_id is of the only handler of a name, handler_ids of several';
+
+-- The part of a page that is in one table under one condition; of_message says
+-- which messages.  Row constructors are compared as keys of an index.
+CREATE FUNCTION outbox_internal.page_part(rel text, condition text, f outbox_internal.page, of_message text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT format('(SELECT d.message_id, d.handler_id FROM outbox.%I d WHERE %s', rel, condition)
+		|| CASE WHEN f.handler_id IS NOT NULL THEN ' AND d.handler_id = ($1).handler_id' WHEN f.handler_ids IS NOT NULL THEN ' AND d.handler_id = ANY (($1).handler_ids)' ELSE '' END
+		|| CASE WHEN f.before_message_id IS NOT NULL THEN ' AND (d.message_id, d.handler_id) < (($1).before_message_id, ($1).before_handler_id)' ELSE '' END
+		|| of_message || ' ORDER BY d.message_id DESC, d.handler_id DESC LIMIT ($1).max_rows)'
+$$;
+COMMENT ON FUNCTION outbox_internal.page_part IS 'Internal: a query for keys of deliveries in one table under a condition, newest message first';
+
+CREATE FUNCTION outbox_internal.page_parts(f outbox_internal.page, of_message text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT string_agg(outbox_internal.page_part(p.rel, p.condition, f, of_message), ' UNION ALL ')
+	FROM (
+		SELECT 'delivery', CASE cardinality(f.outstanding) WHEN 3 THEN 'true' ELSE 'd.state = ANY (($1).outstanding)' END WHERE cardinality(f.outstanding) > 0
+		UNION ALL
+		SELECT 'receipt', c FROM unnest(f.settled) c) p (rel, condition)
+$$;
+COMMENT ON FUNCTION outbox_internal.page_parts IS 'Internal: the queries for all states that a page is to show';
+
+-- By the states and handlers of deliveries; what the message says is looked up
+-- one by one, and only if it is asked for.
+CREATE FUNCTION outbox_internal.find_by_state(f outbox_internal.page, OUT message_ids uuid[], OUT handler_ids int[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
+SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+	EXECUTE format('SELECT array_agg(c.message_id), array_agg(c.handler_id) FROM (SELECT * FROM (%s) u ORDER BY message_id DESC, handler_id DESC LIMIT ($1).max_rows) c',
+		outbox_internal.page_parts(f, ' AND d.message_id >= ($1).lowest AND d.message_id <= ($1).highest'
+			|| CASE WHEN f.tenant IS NOT NULL THEN ' AND (SELECT m.tenant FROM outbox.message m WHERE m.id = d.message_id) = ($1).tenant' ELSE '' END
+			|| CASE WHEN f.topic IS NOT NULL THEN ' AND outbox_internal.topic_taken(ARRAY[($1).topic], (SELECT m.topic FROM outbox.message m WHERE m.id = d.message_id))' ELSE '' END))
+	INTO message_ids, handler_ids USING f;
+END $$;
+COMMENT ON FUNCTION outbox_internal.find_by_state IS 'Internal: the deliveries of a page by their states and handlers; NULL if there is none';
+
+-- By the correlation id, key or tenant of messages.  A tenant is compared as a
+-- range of one value: that order only its own index has, whatever the planner
+-- believes of the tenant.
+CREATE FUNCTION outbox_internal.find_by_message(f outbox_internal.page, OUT message_ids uuid[], OUT handler_ids int[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+	range text := ' AND m.id >= ($1).lowest AND m.id <= ($1).highest'
+		|| CASE WHEN f.before_message_id IS NOT NULL THEN ' AND m.id <= ($1).before_message_id' ELSE '' END;
+	further text := CASE WHEN f.topic IS NOT NULL THEN ' AND outbox_internal.topic_taken(ARRAY[($1).topic], m.topic)' ELSE '' END;
+	messages text;
+BEGIN
+	IF coalesce(f.correlation_id, f.key) IS NULL THEN
+		messages := 'SELECT m.id FROM outbox.message m WHERE m.tenant >= ($1).tenant AND m.tenant <= ($1).tenant' || range || further || ' ORDER BY m.tenant DESC, m.id DESC';
+	ELSE
+		messages := format('SELECT m.id FROM (SELECT * FROM outbox.message x WHERE x.%I = ($1).%1$I OFFSET 0) m WHERE true', CASE WHEN f.correlation_id IS NOT NULL THEN 'correlation_id' ELSE 'key' END)
+			|| range || further
+			|| CASE WHEN f.correlation_id IS NOT NULL AND f.key IS NOT NULL THEN ' AND m.key = ($1).key' ELSE '' END
+			|| CASE WHEN f.tenant IS NOT NULL THEN ' AND m.tenant = ($1).tenant' ELSE '' END
+			|| ' ORDER BY m.id DESC';
+	END IF;
+	-- The messages are read in that order for as long as the page is not full.
+	EXECUTE format('SELECT array_agg(c.message_id), array_agg(c.handler_id) FROM (SELECT d.* FROM (%s) s CROSS JOIN LATERAL (SELECT * FROM (%s) u ORDER BY handler_id DESC OFFSET 0) d LIMIT ($1).max_rows) c',
+		messages, outbox_internal.page_parts(f, ' AND d.message_id = s.id'))
+	INTO message_ids, handler_ids USING f;
+END $$;
+COMMENT ON FUNCTION outbox_internal.find_by_message IS 'Internal: the deliveries of a page by the correlation id, key or tenant of their messages; NULL if there is none';
+
+CREATE FUNCTION outbox_internal.has_few_messages(tenant text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+	SELECT count(*) <= 10000 FROM (SELECT FROM outbox.message m WHERE m.tenant = $1 LIMIT 10001) AS counted
+$$;
+COMMENT ON FUNCTION outbox_internal.has_few_messages IS 'Internal: has the tenant 10000 messages at most?';
+
+CREATE FUNCTION outbox.find_deliveries(handler text DEFAULT NULL, state text DEFAULT NULL, tenant text DEFAULT NULL, topic text DEFAULT NULL,
+	key text DEFAULT NULL, correlation_id text DEFAULT NULL, since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL,
+	before_message_id uuid DEFAULT NULL, before_handler_id int DEFAULT NULL, max_rows int DEFAULT 100) RETURNS SETOF outbox.deliveries
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+	f outbox_internal.page;
+	page_keys record;
+BEGIN
+	PERFORM outbox_internal.check_filter(topic, since, until, NULL);
+	IF (max_rows BETWEEN 1 AND 10000) IS NOT TRUE THEN
+		RAISE EXCEPTION 'max_rows must be between 1 and 10000'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'For the next page pass message_id and handler_id of the last row as before_message_id and before_handler_id.';
+	END IF;
+	IF before_handler_id IS NOT NULL AND before_message_id IS NULL THEN
+		RAISE EXCEPTION 'before_handler_id needs before_message_id'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass message_id and handler_id of the last row of the page before.';
+	END IF;
+	SELECT s.outstanding, s.settled INTO f.outstanding, f.settled
+	FROM (VALUES ('pending', '{0}'::smallint[], '{}'::text[]), ('retrying', '{1}', '{}'), ('leased', '{2}', '{}'), ('outstanding', '{0,1,2}', '{}'),
+		('delivered', '{}', '{d.state + 0 NOT IN (4\, 5)}'), ('dead', '{}', '{d.state + 0 = 4}'), ('cancelled', '{}', '{d.state + 0 = 5}'),
+		(NULL, '{0,1,2}', '{d.state + 0 NOT IN (4\, 5),d.state + 0 = 4,d.state + 0 = 5}')) AS s (name, outstanding, settled)
+	WHERE s.name IS NOT DISTINCT FROM state;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION 'no state is called "%"', state
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'There are pending, retrying, leased, delivered, dead and cancelled, and outstanding for the first three.';
+	END IF;
+	IF handler IS NOT NULL THEN
+		-- Of handlers that were dropped, too: what they had is still there.
+		f.handler_ids := ARRAY(SELECT h.id FROM outbox.handler h WHERE h.name = handler ORDER BY h.id);
+		IF f.handler_ids = '{}' THEN
+			PERFORM outbox_internal.live_handler(handler);
+		ELSIF cardinality(f.handler_ids) = 1 THEN
+			f.handler_id := f.handler_ids[1];
+		END IF;
+	END IF;
+	f.tenant := tenant;
+	f.topic := topic;
+	f.key := key;
+	f.correlation_id := correlation_id;
+	f.lowest := outbox_internal.id_floor(coalesce(since, '-infinity'));
+	f.highest := outbox_internal.id_floor(coalesce(until, 'infinity'));
+	f.before_message_id := before_message_id;
+	f.before_handler_id := coalesce(before_handler_id, -2147483648);
+	f.max_rows := max_rows;
+	-- The tenant's own order shows what is wanted at once, unless that is little
+	-- of very much.
+	IF num_nonnulls(key, correlation_id) > 0
+		OR tenant IS NOT NULL AND (state IS NULL OR state = 'delivered' OR outbox_internal.has_few_messages(tenant)) THEN
+		page_keys := outbox_internal.find_by_message(f);
+	ELSE
+		page_keys := outbox_internal.find_by_state(f);
+	END IF;
+	RETURN QUERY SELECT d.*
+	FROM ROWS FROM (unnest(page_keys.message_ids), unnest(page_keys.handler_ids)) WITH ORDINALITY AS c (message_id, handler_id, n)
+	CROSS JOIN LATERAL (SELECT * FROM outbox.deliveries x WHERE x.message_id = c.message_id AND x.handler_id = c.handler_id OFFSET 0) AS d
+	ORDER BY c.n;
+END $$;
+COMMENT ON FUNCTION outbox.find_deliveries IS
+'A page of outbox.deliveries, newest message first, in the same time whatever the planner believes of the tables.
+handler: its name; of dropped ones of that name, too.
+state: pending, retrying, leased, delivered, dead or cancelled, or outstanding for the first three. NULL: any.
+tenant, key, correlation_id: of the message. topic: a pattern.
+since, until: when the message was staged, from since and before until.
+before_message_id, before_handler_id: message_id and handler_id of the last row of the page before; without the second what is before all deliveries of that message.
+max_rows: how many at most, 1 to 10000.
+Each page costs what it shows and what it passes over: with a correlation_id, key or tenant what other conditions leave out of its messages (of a tenant with more than 10000, if only outstanding, dead or cancelled ones are asked for, what belongs to others among these); else what topic leaves out, and handler among outstanding and delivered ones.
+Errors: invalid_parameter_value for an unknown state, an impossible range or a wrong max_rows, undefined_object for an unknown handler.';
 
 -----------------------------------------------------------------------------
 -- Growing: what update scripts work with (CONTRIBUTING.md, "Growing")

@@ -69,6 +69,13 @@ foreach my $what (grep { $belief eq '' || $_ eq $belief } @LargeOutbox::beliefs)
 	asked('deliveries: of a correlation id', "SELECT * FROM outbox.deliveries WHERE correlation_id = '$correlation'");
 	asked('messages: of a tenant', "SELECT * FROM outbox.messages WHERE tenant = '$tenant'");
 	asked('messages: of a correlation id', "SELECT * FROM outbox.messages WHERE correlation_id = '$correlation'");
+	asked('find_deliveries: dead of a tenant', "SELECT * FROM outbox.find_deliveries(state => 'dead', tenant => '$tenant')");
+	asked('find_deliveries: outstanding of a tenant', "SELECT * FROM outbox.find_deliveries(state => 'outstanding', tenant => '$tenant')");
+	asked('find_deliveries: of a tenant', "SELECT * FROM outbox.find_deliveries(tenant => '$tenant')");
+	asked('find_deliveries: of a key', "SELECT * FROM outbox.find_deliveries(key => '$key')");
+	asked('find_deliveries: outstanding of a handler', "SELECT * FROM outbox.find_deliveries('paused', 'outstanding')");
+	asked('find_deliveries: dead of a handler', "SELECT * FROM outbox.find_deliveries('h7', 'dead')");
+	asked('find_deliveries: the newest', 'SELECT * FROM outbox.find_deliveries()');
 	asked('status()', "SELECT * FROM outbox.status('$id')");
 	asked('handler_stats', 'SELECT * FROM outbox.handler_stats');
 	changed('requeue_where() of all dead', "SELECT outbox.requeue_where(since => '-infinity')");

@@ -13,7 +13,7 @@ INSERT INTO privilege VALUES
 ('function', 'status handlers_of', 'POW'),
 ('function', 'claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),
-('function', 'requeue requeue_where replay cancel cancel_where retry_now reschedule pause_handler resume_handler prune verify next_runs', 'OW'),
+('function', 'find_deliveries requeue requeue_where replay cancel cancel_where retry_now reschedule pause_handler resume_handler prune verify next_runs', 'OW'),
 ('function', 'pause_schedule resume_schedule run_now', 'OW'),
 ('procedure', 'run_schedules', 'OW'),
 ('function', 'create_schedule alter_schedule ensure_schedule drop_schedule schedule_definition', 'W'),
@@ -37,6 +37,7 @@ INSERT INTO privilege VALUES
 ('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
 ('internal', 'cancel_expired check_untried check_deliver_at ring_end', 'W'),
 ('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all prunable', 'W'),
+('internal', 'page_part page_parts find_by_state find_by_message has_few_messages', 'W'),
 -- schedules
 ('internal', 'schedule_options check_schedule_name check_schedule_options check_schedule schedule_fault schedule_warnings check_may_run', 'W'),
 ('internal', 'next_run due_runs occurrence_text occurrence_payload occurrence_key schedule_anchor run_after stage_occurrence make_occurrence', 'W'),
@@ -49,7 +50,7 @@ INSERT INTO privilege VALUES
 ('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox prune_position schedule schedule_status', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
 ('type', 'settlement occurrence', '*PCOMW'),
-('internal type', 'filter option', 'W'),
+('internal type', 'filter option page', 'W'),
 ('schema', 'outbox', '*PCOMW'),
 ('schema', 'outbox_internal', 'W');
 CREATE TEMP TABLE cell AS SELECT kind, object, who FROM privilege, string_to_table(objects, ' ') object;
