@@ -24,6 +24,7 @@
 bool		outbox_enabled = true;
 bool		outbox_settler = true;
 int			outbox_max_databases = 64;
+int			outbox_max_stat_handlers = 1000;
 int			outbox_max_in_flight = 500;
 int			outbox_max_memory = 64 * 1024;
 int			outbox_rescan_interval = 60000;
@@ -121,12 +122,19 @@ define_site(void)
 static void
 define_server_settings(void)
 {
-	/* Shared memory is laid out once, so this one needs the postmaster. */
+	/* Shared memory is laid out once, so these need the postmaster. */
 	if (process_shared_preload_libraries_in_progress)
+	{
 		DefineCustomIntVariable("outbox.max_databases",
 								"Databases of this server that can have an outbox.",
 								NULL, &outbox_max_databases, 64, 1, 10000,
 								PGC_POSTMASTER, 0, NULL, NULL, NULL);
+		DefineCustomIntVariable("outbox.max_stat_handlers",
+								"Handlers of this server whose numbers are kept for outbox.stat_handlers.",
+								"What is done by others is not counted; outbox.stat_dispatcher says how much that is.",
+								&outbox_max_stat_handlers, 1000, 0, 100000,
+								PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	}
 
 	DefineCustomBoolVariable("outbox.enabled",
 							 "Deliver messages.",

@@ -37,6 +37,7 @@ typedef enum OutboxTransportChoice
 extern bool outbox_enabled;
 extern bool outbox_settler;
 extern int	outbox_max_databases;
+extern int	outbox_max_stat_handlers;
 extern int	outbox_max_in_flight;
 extern int	outbox_max_memory;	/* kB */
 extern int	outbox_rescan_interval; /* ms */

@@ -18,6 +18,7 @@
 
 #include "consume/obligations.h"
 #include "guc.h"
+#include "shared/counting.h"
 #include "shared/doorbell.h"
 #include "shared/shmem.h"
 #include "shared/unrouted.h"
@@ -45,12 +46,14 @@ at_transaction_end(XactEvent event, void *arg)
 			outbox_consume_at_commit();
 			outbox_doorbell_at_commit();
 			outbox_unrouted_at_commit();
+			outbox_counting_at_commit();
 			outbox_guard_at_end();
 			break;
 		case XACT_EVENT_ABORT:
 			outbox_consume_at_abort();
 			outbox_doorbell_at_abort();
 			outbox_unrouted_at_abort();
+			outbox_counting_at_abort();
 			outbox_guard_at_end();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
@@ -62,6 +65,7 @@ at_transaction_end(XactEvent event, void *arg)
 			outbox_doorbell_at_prepare();
 			/* What it staged is likely to commit. */
 			outbox_unrouted_at_commit();
+			outbox_counting_at_commit();
 			outbox_guard_at_end();
 			break;
 		default:
@@ -80,6 +84,7 @@ _PG_init(void)
 	outbox_consume_listen();
 	RegisterXactCallback(at_transaction_end, NULL);
 	RegisterSubXactCallback(outbox_consume_at_subtransaction, NULL);
+	RegisterSubXactCallback(outbox_counting_at_subtransaction, NULL);
 	if (process_shared_preload_libraries_in_progress)
 	{
 		outbox_guard_init();

@@ -1388,6 +1388,10 @@ COMMENT ON FUNCTION outbox_internal.ensure_handler IS 'Internal: body of outbox.
 -- one statement that settles in SQL.  Not by their keys: a table of what is
 -- outstanding is often empty when it is vacuumed, and the planner, which then
 -- takes it for empty, would read all of it for each of them.
+CREATE FUNCTION outbox_internal.count(handler_id int, what text, n bigint) RETURNS bigint
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_count';
+COMMENT ON FUNCTION outbox_internal.count IS 'Internal: once this transaction commits, n more deliveries of the handler were staged, requeued, cancelled or expired; returns n';
+
 CREATE FUNCTION outbox_internal.cancel_rows(places tid[], code text, reason text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -1395,11 +1399,14 @@ DECLARE
 BEGIN
 	WITH gone AS (
 		DELETE FROM outbox.delivery d WHERE d.ctid = ANY (places)
-		RETURNING d.message_id, d.handler_id, d.attempts, d.budget_from)
-	INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, code, error)
-	SELECT g.message_id, clock_timestamp(), g.handler_id, g.attempts, g.budget_from, 5, cancel_rows.code, reason FROM gone g;
-	GET DIAGNOSTICS n = ROW_COUNT;
-	RETURN n;
+		RETURNING d.message_id, d.handler_id, d.attempts, d.budget_from
+	), written AS (
+		INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state, code, error)
+		SELECT g.message_id, clock_timestamp(), g.handler_id, g.attempts, g.budget_from, 5, cancel_rows.code, reason FROM gone g
+		RETURNING handler_id)
+	SELECT sum(outbox_internal.count(c.handler_id, 'cancelled', c.n)) INTO n
+	FROM (SELECT w.handler_id, count(*) AS n FROM written w GROUP BY w.handler_id) AS c;
+	RETURN coalesce(n, 0);
 END $$;
 COMMENT ON FUNCTION outbox_internal.cancel_rows IS 'Internal: cancel the deliveries at these places, which the caller has locked, with that code; returns how many';
 
@@ -1696,9 +1703,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,status,handlers_of,find_deliveries}',
-			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,dispatchers,unrouted,watched,schedules}'),
-		('monitor', '{health}', '{backlog,handler_stats,dispatchers}')) p (part, routines, views)
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries}',
+			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules}'),
+		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
 COMMENT ON FUNCTION outbox_internal.part IS 'Internal: the routines that a producer, consumer, operator or monitor has to be able to execute, and the views it has to read';
@@ -2170,9 +2177,12 @@ BEGIN
 		FROM counted g
 		RETURNING handler_id, due_at, message_id, expires_at
 	)
-	SELECT count(*) INTO n
-	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id), outbox_internal.ring_end(r.expires_at) FROM revived r OFFSET 0) AS rung;
-	RETURN n;
+	SELECT sum(outbox_internal.count(g.handler_id, 'requeued', g.n)) INTO n
+	FROM (
+		SELECT rung.handler_id, count(*) AS n
+		FROM (SELECT r.handler_id, outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id), outbox_internal.ring_end(r.expires_at) FROM revived r OFFSET 0) AS rung
+		GROUP BY rung.handler_id) AS g;
+	RETURN coalesce(n, 0);
 END $$;
 COMMENT ON FUNCTION outbox_internal.revive IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
 
@@ -2235,9 +2245,12 @@ BEGIN
 			SELECT (SELECT u.ctid FROM outbox.receipt u WHERE u.message_id = c.message_id AND u.handler_id = 0 AND u.state = 4)
 			FROM (SELECT DISTINCT v.message_id FROM routed v) AS c))
 	)
-	SELECT count(*) INTO n
-	FROM (SELECT outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id), outbox_internal.ring_end(r.expires_at) FROM routed r OFFSET 0) AS rung;
-	RETURN n;
+	SELECT sum(outbox_internal.count(g.handler_id, 'staged', g.n)) INTO n
+	FROM (
+		SELECT rung.handler_id, count(*) AS n
+		FROM (SELECT r.handler_id, outbox_internal.ring(r.handler_id, 0, r.due_at, r.message_id), outbox_internal.ring_end(r.expires_at) FROM routed r OFFSET 0) AS rung
+		GROUP BY rung.handler_id) AS g;
+	RETURN coalesce(n, 0);
 END $$;
 COMMENT ON FUNCTION outbox_internal.route_again IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
 
@@ -2485,10 +2498,13 @@ BEGIN
 		SET state = 5, key = NULL, code = 'cancelled', error = reason, http_status = NULL, settled_at = clock_timestamp()
 		WHERE r.ctid = ANY (places) AND r.key IS NOT NULL
 		RETURNING r.handler_id, r.message_id)
-	SELECT count(*) INTO n
-	FROM (SELECT outbox_internal.ring(c.handler_id, 1, 'infinity', c.message_id) FROM cancelled c OFFSET 0) AS rung;
+	SELECT sum(outbox_internal.count(g.handler_id, 'cancelled', g.n)) INTO n
+	FROM (
+		SELECT rung.handler_id, count(*) AS n
+		FROM (SELECT c.handler_id, outbox_internal.ring(c.handler_id, 1, 'infinity', c.message_id) FROM cancelled c OFFSET 0) AS rung
+		GROUP BY rung.handler_id) AS g;
 	PERFORM outbox_internal.ring_successors(handlers, keys);
-	RETURN n;
+	RETURN coalesce(n, 0);
 END $$;
 COMMENT ON FUNCTION outbox_internal.cancel_blocking IS 'Internal: cancel dead deliveries that hold up their key; returns how many';
 
@@ -4345,6 +4361,241 @@ CREATE VIEW outbox.unrouted AS SELECT * FROM outbox_internal.unrouted();
 COMMENT ON VIEW outbox.unrouted IS
 'Topics that no handler took when messages of them were staged, whatever outbox.unrouted was: how many messages were staged all the same, how many were refused (outbox.unrouted = error), the first and the last time. Counted in shared memory since the server started, so only where outbox is preloaded: a message when its transaction commits, a refused one at once. The 32 topics that were met last';
 
+-- Numbers: what has happened so far.
+
+CREATE FUNCTION outbox_internal.stat_handlers(OUT handler_id int, OUT stats_reset timestamptz,
+	OUT staged bigint, OUT requeued bigint, OUT delivered bigint, OUT retried bigint, OUT dead bigint, OUT cancelled bigint, OUT expired bigint,
+	OUT answers_2xx bigint, OUT answers_3xx bigint, OUT answers_4xx bigint, OUT answers_5xx bigint,
+	OUT timeouts bigint, OUT connect_failures bigint, OUT tls_failures bigint, OUT blocked bigint, OUT other_failures bigint,
+	OUT completed bigint, OUT refused bigint, OUT leases_expired bigint, OUT bytes_sent bigint,
+	OUT requests bigint, OUT request_seconds float8, OUT request_p50_seconds float8, OUT request_p99_seconds float8,
+	OUT deliveries_timed bigint, OUT delivery_seconds float8, OUT delivery_p50_seconds float8, OUT delivery_p99_seconds float8,
+	OUT wake_ups bigint, OUT wake_up_seconds float8, OUT wake_up_p50_seconds float8, OUT wake_up_p99_seconds float8)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100 AS 'MODULE_PATHNAME', 'outbox_sql_stat_handlers';
+COMMENT ON FUNCTION outbox_internal.stat_handlers IS 'Internal: what outbox.stat_handlers shows of handlers that something has been counted of';
+
+CREATE VIEW outbox.stat_handlers AS
+SELECT h.name AS handler, CASE WHEN h.id OPERATOR(pg_catalog.=) 0 THEN 'none' WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind,
+	COALESCE(c.staged, 0) AS staged, COALESCE(c.requeued, 0) AS requeued, COALESCE(c.delivered, 0) AS delivered, COALESCE(c.retried, 0) AS retried,
+	COALESCE(c.dead, 0) AS dead, COALESCE(c.cancelled, 0) AS cancelled, COALESCE(c.expired, 0) AS expired,
+	COALESCE(c.answers_2xx OPERATOR(pg_catalog.+) c.answers_3xx OPERATOR(pg_catalog.+) c.answers_4xx OPERATOR(pg_catalog.+) c.answers_5xx
+		OPERATOR(pg_catalog.+) c.timeouts OPERATOR(pg_catalog.+) c.connect_failures OPERATOR(pg_catalog.+) c.tls_failures OPERATOR(pg_catalog.+) c.blocked
+		OPERATOR(pg_catalog.+) c.other_failures OPERATOR(pg_catalog.+) c.completed OPERATOR(pg_catalog.+) c.refused OPERATOR(pg_catalog.+) c.leases_expired, 0) AS attempts,
+	COALESCE(c.answers_2xx, 0) AS answers_2xx, COALESCE(c.answers_3xx, 0) AS answers_3xx, COALESCE(c.answers_4xx, 0) AS answers_4xx, COALESCE(c.answers_5xx, 0) AS answers_5xx,
+	COALESCE(c.timeouts, 0) AS timeouts, COALESCE(c.connect_failures, 0) AS connect_failures, COALESCE(c.tls_failures, 0) AS tls_failures,
+	COALESCE(c.blocked, 0) AS blocked, COALESCE(c.other_failures, 0) AS other_failures,
+	COALESCE(c.completed, 0) AS completed, COALESCE(c.refused, 0) AS refused, COALESCE(c.leases_expired, 0) AS leases_expired,
+	COALESCE(c.requests, 0) AS requests, COALESCE(c.bytes_sent, 0) AS bytes_sent,
+	COALESCE(c.request_seconds, 0) AS request_seconds, c.request_p50_seconds, c.request_p99_seconds,
+	COALESCE(c.deliveries_timed, 0) AS deliveries_timed, COALESCE(c.delivery_seconds, 0) AS delivery_seconds, c.delivery_p50_seconds, c.delivery_p99_seconds,
+	COALESCE(c.wake_ups, 0) AS wake_ups, COALESCE(c.wake_up_seconds, 0) AS wake_up_seconds, c.wake_up_p50_seconds, c.wake_up_p99_seconds,
+	c.stats_reset, h.id AS handler_id
+FROM outbox.handler h
+LEFT JOIN outbox_internal.stat_handlers() c ON c.handler_id OPERATOR(pg_catalog.=) h.id
+WHERE h.dropped_at IS NULL AND (h.id OPERATOR(pg_catalog.<>) 0 OR c.handler_id IS NOT NULL);
+COMMENT ON VIEW outbox.stat_handlers IS
+'What has happened to each handler''s deliveries since stats_reset: how many were staged, settled and tried, what came back, and how long that took. Numbers only grow, are kept over a restart of the server but not over a crash, and are those of committed transactions; attempts count when they end, whatever is written of them. Counted in shared memory, so only where outbox is preloaded, and for outbox.max_stat_handlers handlers of the server: others show zeros, and outbox.stat_dispatcher.uncounted grows. A dropped handler''s numbers go with it. See outbox.stat_histograms for more than two quantiles, outbox.reset_stats() to begin anew, outbox.metrics() for Prometheus';
+
+CREATE FUNCTION outbox_internal.stat_histograms(OUT handler_id int, OUT histogram text, OUT le_seconds float8, OUT n bigint, OUT cumulative bigint)
+RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1000 AS 'MODULE_PATHNAME', 'outbox_sql_stat_histograms';
+COMMENT ON FUNCTION outbox_internal.stat_histograms IS 'Internal: what outbox.stat_histograms shows';
+
+CREATE VIEW outbox.stat_histograms AS
+SELECT h.name AS handler, c.histogram, c.le_seconds, c.n, c.cumulative, h.id AS handler_id
+FROM outbox_internal.stat_histograms() c
+JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) c.handler_id AND h.dropped_at IS NULL;
+COMMENT ON VIEW outbox.stat_histograms IS
+'How long things have taken since outbox.stat_handlers.stats_reset, sorted into buckets: 10, 20 and 50 microseconds, 100, 200, 500 and so on up to 1000 seconds, and what took longer. One row for each handler, histogram (request: from sending to the end of the answer; delivery: from the commit, or the time that it was scheduled for, to the answer that delivered it, of a message that took more than one attempt from its staging, and on a pull handler to its first claim; wake_up: from a commit to the dispatcher that hears of it) and bucket';
+
+CREATE FUNCTION outbox_internal.stat_dispatcher(OUT stats_reset timestamptz, OUT starts bigint, OUT turns bigint, OUT busy_us bigint, OUT waiting_us bigint,
+	OUT transactions bigint, OUT failed_transactions bigint, OUT deliveries_read bigint, OUT requests bigint, OUT connections_reused bigint, OUT unsent bigint,
+	OUT settled bigint, OUT settled_by_settler bigint, OUT doorbell_overflows bigint, OUT uncounted bigint) RETURNS SETOF record
+LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'outbox_sql_stat_dispatcher';
+COMMENT ON FUNCTION outbox_internal.stat_dispatcher IS 'Internal: what outbox.stat_dispatcher shows';
+
+CREATE VIEW outbox.stat_dispatcher AS
+SELECT c.starts, c.turns, c.busy_us::float8 OPERATOR(pg_catalog./) 1000000 AS busy_seconds, c.waiting_us::float8 OPERATOR(pg_catalog./) 1000000 AS waiting_seconds,
+	c.transactions, c.failed_transactions, c.deliveries_read, c.requests, c.connections_reused, c.unsent, c.settled, c.settled_by_settler,
+	c.doorbell_overflows, c.uncounted, c.stats_reset
+FROM outbox_internal.stat_dispatcher() c;
+COMMENT ON VIEW outbox.stat_dispatcher IS
+'What this database''s dispatcher has done since stats_reset, over its restarts: one row, none before there was one or where outbox is not preloaded. Kept and reset as outbox.stat_handlers. busy_seconds against waiting_seconds says how near it is to what one process can do';
+
+CREATE FUNCTION outbox_internal.reset_counters(handler_id int) RETURNS void
+LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_reset_counters';
+COMMENT ON FUNCTION outbox_internal.reset_counters IS 'Internal: have the counters of a handler begin at zero; NULL: of all of this database, and its dispatcher''s';
+
+CREATE FUNCTION outbox.reset_stats(handler text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+DECLARE
+	only_handler int;
+BEGIN
+	IF handler IS NOT NULL THEN
+		only_handler := outbox_internal.live_handler(handler);
+	END IF;
+	PERFORM outbox_internal.reset_counters(only_handler);
+END $$;
+COMMENT ON FUNCTION outbox.reset_stats IS
+'Have the numbers of outbox.stat_handlers and outbox.stat_histograms begin at zero again, at once and whatever becomes of the transaction.
+handler: of this one only; NULL: of all, and those of outbox.stat_dispatcher.
+Errors: undefined_object if there is no such handler.';
+
+CREATE FUNCTION outbox_internal.metric_list(OUT place int, OUT name text, OUT type text, OUT help text) RETURNS SETOF record
+LANGUAGE sql IMMUTABLE PARALLEL SAFE ROWS 40 SET search_path = pg_catalog, pg_temp AS $$
+	SELECT row_number() OVER ()::int, 'outbox_' || m.name, m.type, m.help
+	FROM (VALUES
+		('build_info', 'gauge', 'Version of the library; always 1.'),
+		('dispatcher_up', 'gauge', 'Whether the dispatcher of the database runs and may send.'),
+		('requests_in_flight', 'gauge', 'Requests that are out.'),
+		('backlog_deliveries', 'gauge', 'Outstanding deliveries by state.'),
+		('backlog_due_deliveries', 'gauge', 'Outstanding deliveries that are due.'),
+		('backlog_oldest_due_age_seconds', 'gauge', 'For how long the oldest due delivery has been due; 0 if none is.'),
+		('dead_deliveries', 'gauge', 'Dead letters there are.'),
+		('handler_paused', 'gauge', 'Whether the handler is paused.'),
+		('handler_breaker_open', 'gauge', 'Whether the circuit breaker of the handler is not closed.'),
+		('deliveries_staged_total', 'counter', 'Deliveries staged.'),
+		('deliveries_requeued_total', 'counter', 'Settled deliveries brought back.'),
+		('deliveries_delivered_total', 'counter', 'Deliveries that were delivered.'),
+		('deliveries_retried_total', 'counter', 'Attempts after which the delivery was to be tried again.'),
+		('deliveries_dead_total', 'counter', 'Deliveries that became dead letters.'),
+		('deliveries_cancelled_total', 'counter', 'Deliveries that were cancelled.'),
+		('deliveries_expired_total', 'counter', 'Deliveries that were given up for their age, which count as what they ended as, too.'),
+		('attempts_total', 'counter', 'Attempts by what came back.'),
+		('sent_bytes_total', 'counter', 'Bytes of the bodies of requests.'),
+		('request_duration_seconds', 'histogram', 'Time from sending a request to its end.'),
+		('delivery_duration_seconds', 'histogram', 'Time from a commit to the answer that delivered, or to the first claim.'),
+		('wake_up_delay_seconds', 'histogram', 'Time from a commit to the dispatcher that hears of it.'),
+		('dispatcher_starts_total', 'counter', 'Starts of the dispatcher.'),
+		('dispatcher_turns_total', 'counter', 'Turns of the loop of the dispatcher.'),
+		('dispatcher_busy_seconds_total', 'counter', 'Time that the dispatcher was busy.'),
+		('dispatcher_waiting_seconds_total', 'counter', 'Time that the dispatcher waited.'),
+		('dispatcher_transactions_total', 'counter', 'Transactions of the dispatcher that committed.'),
+		('dispatcher_failed_transactions_total', 'counter', 'Transactions of the dispatcher that failed.'),
+		('dispatcher_deliveries_read_total', 'counter', 'Deliveries read into the memory of the dispatcher.'),
+		('dispatcher_requests_total', 'counter', 'Requests that have ended.'),
+		('dispatcher_reused_connections_total', 'counter', 'Requests on a connection that had carried one before.'),
+		('dispatcher_unsent_requests_total', 'counter', 'Requests that could not leave this machine, and were taken back.'),
+		('dispatcher_settled_total', 'counter', 'Outcomes written, by which process.'),
+		('dispatcher_doorbell_overflows_total', 'counter', 'Times that more was rung for than the doorbell holds.'),
+		('dispatcher_uncounted_total', 'counter', 'Counts lost because outbox.max_stat_handlers handlers are counted already.')) m (name, type, help)
+$$;
+COMMENT ON FUNCTION outbox_internal.metric_list IS 'Internal: the metrics of outbox.metrics(), in their order';
+
+CREATE FUNCTION outbox_internal.metric_label(name text, value text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT format('%s="%s"', name, replace(replace(replace(value, '\', '\\'), '"', '\"'), E'\n', '\n'))
+$$;
+COMMENT ON FUNCTION outbox_internal.metric_label IS 'Internal: a label with its value as Prometheus''s text format wants it';
+
+-- A value of a metric, or one of the several that a histogram has, in its place among those of the same labels.
+CREATE FUNCTION outbox_internal.metric_samples(OUT name text, OUT labels text, OUT place int, OUT suffix text, OUT last_label text, OUT value text) RETURNS SETOF record
+LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+	WITH db AS MATERIALIZED (
+		SELECT outbox_internal.metric_label('database', current_database()) AS labels
+	), handler AS MATERIALIZED (
+		SELECT db.labels || ',' || outbox_internal.metric_label('handler', h.name) AS labels, h.id, h.url IS NOT NULL AS pushes
+		FROM db, outbox.handler h WHERE h.dropped_at IS NULL
+	)
+	SELECT 'build_info', db.labels, 0, '', outbox_internal.metric_label('version', outbox_internal.library()), '1' FROM db
+	UNION ALL
+	SELECT v.name, db.labels, 0, '', NULL, v.value
+	FROM db CROSS JOIN (SELECT) one LEFT JOIN outbox_internal.dispatchers() d ON d.database = current_database()
+	CROSS JOIN LATERAL (VALUES
+		('dispatcher_up', CASE WHEN d.state = 'running' THEN '1' ELSE '0' END),
+		('requests_in_flight', coalesce(d.in_flight, 0)::text)) v (name, value)
+	UNION ALL
+	SELECT v.name, handler.labels, v.place, '', v.last_label, v.value
+	FROM handler JOIN outbox.backlog b ON b.handler_id = handler.id
+	CROSS JOIN LATERAL (VALUES
+		('backlog_deliveries', 1, 'state="pending"', b.pending::text),
+		('backlog_deliveries', 2, 'state="retrying"', b.retrying::text),
+		('backlog_deliveries', 3, 'state="leased"', b.leased::text),
+		('backlog_due_deliveries', 0, NULL, b.due::text),
+		('backlog_oldest_due_age_seconds', 0, NULL, coalesce(b.oldest_due_age_seconds, 0)::text),
+		('dead_deliveries', 0, NULL, b.dead::text),
+		('handler_paused', 0, NULL, b.paused::int::text)) v (name, place, last_label, value)
+	UNION ALL
+	SELECT 'handler_breaker_open', handler.labels, 0, '', NULL, (coalesce(s.breaker, 'closed') <> 'closed')::int::text
+	FROM handler LEFT JOIN outbox.handler_status s ON s.handler_id = handler.id WHERE handler.pushes
+	UNION ALL
+	SELECT v.name, handler.labels, v.place, '', v.last_label, v.value::text
+	FROM handler JOIN outbox.stat_handlers s ON s.handler_id = handler.id
+	CROSS JOIN LATERAL (VALUES
+		('deliveries_staged_total', 0, NULL, s.staged),
+		('deliveries_requeued_total', 0, NULL, s.requeued),
+		('deliveries_delivered_total', 0, NULL, s.delivered),
+		('deliveries_retried_total', 0, NULL, s.retried),
+		('deliveries_dead_total', 0, NULL, s.dead),
+		('deliveries_cancelled_total', 0, NULL, s.cancelled),
+		('deliveries_expired_total', 0, NULL, s.expired),
+		('attempts_total', 1, 'class="2xx"', s.answers_2xx),
+		('attempts_total', 2, 'class="3xx"', s.answers_3xx),
+		('attempts_total', 3, 'class="4xx"', s.answers_4xx),
+		('attempts_total', 4, 'class="5xx"', s.answers_5xx),
+		('attempts_total', 5, 'class="timeout"', s.timeouts),
+		('attempts_total', 6, 'class="connect"', s.connect_failures),
+		('attempts_total', 7, 'class="tls"', s.tls_failures),
+		('attempts_total', 8, 'class="blocked"', s.blocked),
+		('attempts_total', 9, 'class="other"', s.other_failures),
+		('attempts_total', 11, 'class="completed"', s.completed),
+		('attempts_total', 12, 'class="refused"', s.refused),
+		('attempts_total', 13, 'class="lease_expired"', s.leases_expired),
+		('sent_bytes_total', 0, NULL, s.bytes_sent)) v (name, place, last_label, value)
+	WHERE CASE WHEN handler.pushes THEN v.place <= 10 ELSE v.name <> 'sent_bytes_total' AND (v.place = 0 OR v.place > 10) END
+	UNION ALL
+	SELECT CASE h.histogram WHEN 'wake_up' THEN 'wake_up_delay_seconds' ELSE h.histogram || '_duration_seconds' END, handler.labels,
+		row_number() OVER (PARTITION BY h.handler_id, h.histogram ORDER BY h.le_seconds)::int, '_bucket',
+		outbox_internal.metric_label('le', replace(h.le_seconds::text, 'Infinity', '+Inf')), h.cumulative::text
+	FROM handler JOIN outbox_internal.stat_histograms() h ON h.handler_id = handler.id
+	WHERE handler.pushes OR h.histogram = 'delivery'
+	UNION ALL
+	SELECT v.name, handler.labels, v.place, v.suffix, NULL, v.value
+	FROM handler JOIN outbox_internal.stat_handlers() s ON s.handler_id = handler.id
+	CROSS JOIN LATERAL (VALUES
+		('request_duration_seconds', 1001, '_sum', s.request_seconds::text),
+		('request_duration_seconds', 1002, '_count', s.requests::text),
+		('delivery_duration_seconds', 1001, '_sum', s.delivery_seconds::text),
+		('delivery_duration_seconds', 1002, '_count', s.deliveries_timed::text),
+		('wake_up_delay_seconds', 1001, '_sum', s.wake_up_seconds::text),
+		('wake_up_delay_seconds', 1002, '_count', s.wake_ups::text)) v (name, place, suffix, value)
+	WHERE handler.pushes OR v.name = 'delivery_duration_seconds'
+	UNION ALL
+	SELECT v.name, db.labels, v.place, '', v.last_label, v.value
+	FROM db, outbox.stat_dispatcher s
+	CROSS JOIN LATERAL (VALUES
+		('dispatcher_starts_total', 0, NULL, s.starts::text),
+		('dispatcher_turns_total', 0, NULL, s.turns::text),
+		('dispatcher_busy_seconds_total', 0, NULL, s.busy_seconds::text),
+		('dispatcher_waiting_seconds_total', 0, NULL, s.waiting_seconds::text),
+		('dispatcher_transactions_total', 0, NULL, s.transactions::text),
+		('dispatcher_failed_transactions_total', 0, NULL, s.failed_transactions::text),
+		('dispatcher_deliveries_read_total', 0, NULL, s.deliveries_read::text),
+		('dispatcher_requests_total', 0, NULL, s.requests::text),
+		('dispatcher_reused_connections_total', 0, NULL, s.connections_reused::text),
+		('dispatcher_unsent_requests_total', 0, NULL, s.unsent::text),
+		('dispatcher_settled_total', 1, 'by="dispatcher"', s.settled::text),
+		('dispatcher_settled_total', 2, 'by="settler"', s.settled_by_settler::text),
+		('dispatcher_doorbell_overflows_total', 0, NULL, s.doorbell_overflows::text),
+		('dispatcher_uncounted_total', 0, NULL, s.uncounted::text)) v (name, place, last_label, value)
+$$;
+COMMENT ON FUNCTION outbox_internal.metric_samples IS 'Internal: the values of outbox.metrics()';
+
+CREATE FUNCTION outbox.metrics() RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 SET jit = off AS $$
+	SELECT string_agg(m.text, '' ORDER BY m.place)
+	FROM (
+		SELECT l.place, concat('# HELP ', l.name, ' ', l.help, E'\n# TYPE ', l.name, ' ', l.type, E'\n',
+			string_agg(concat(l.name, s.suffix, '{', concat_ws(',', s.labels, s.last_label), '} ', s.value, E'\n'), '' ORDER BY s.labels, s.place)) AS text
+		FROM outbox_internal.metric_list() l
+		JOIN outbox_internal.metric_samples() s ON 'outbox_' || s.name = l.name
+		GROUP BY l.place, l.name, l.type, l.help) m
+$$;
+COMMENT ON FUNCTION outbox.metrics IS
+'The numbers of outbox.stat_handlers, outbox.stat_histograms, outbox.stat_dispatcher and outbox.backlog in Prometheus''s text format, with HELP and TYPE, labelled with database and handler: for an exporter, a textfile collector or psql -At. Times are in seconds, sizes in bytes.
+Reads what is outstanding and dead, as outbox.backlog does, and shared memory.';
+
 CREATE FUNCTION outbox_internal.aside(OUT message_id uuid, OUT handler_id int, OUT until timestamptz) RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'outbox_sql_aside';
 COMMENT ON FUNCTION outbox_internal.aside IS 'Internal: up to 16 deliveries of this database whose outcomes are in but could not be written, and when that is tried again';
@@ -4658,6 +4909,58 @@ BEGIN
 			('messages', 'min_version', 'Version from which on consumers may claim it'),
 			('messages', 'outstanding', 'Its deliveries that are pending, retrying or leased'),
 			('messages', 'delivered', 'Those that are delivered'),
+			('stat_handlers', 'staged', 'Deliveries that were staged, or that an operator had routed to it later'),
+			(NULL, 'requeued', 'Settled deliveries that an operator brought back'),
+			('stat_handlers', 'delivered', 'Deliveries that were delivered'),
+			(NULL, 'retried', 'Attempts after which the delivery was to be tried again'),
+			('stat_handlers', 'dead', 'Deliveries that became dead'),
+			('stat_handlers', 'cancelled', 'Deliveries that were cancelled'),
+			(NULL, 'expired', 'Deliveries that were given up for their age, which count as what they ended as, too'),
+			('stat_handlers', 'attempts', 'Attempts, the sum of the twelve columns that follow'),
+			(NULL, 'answers_2xx', 'Attempts that were answered with a status from 200 to 299, whatever the answer to a batch said of the single message'),
+			(NULL, 'answers_3xx', 'From 300 to 399'),
+			(NULL, 'answers_4xx', 'From 400 to 499'),
+			(NULL, 'answers_5xx', 'From 500 to 599'),
+			(NULL, 'timeouts', 'Attempts that were not answered in time'),
+			(NULL, 'connect_failures', 'Attempts for which the name could not be resolved or no connection be made'),
+			(NULL, 'tls_failures', 'Attempts that failed in TLS'),
+			(NULL, 'blocked', 'Attempts at an address that outbox.blocked_networks forbids'),
+			(NULL, 'other_failures', 'Attempts that failed otherwise, as by an answer that is broken'),
+			(NULL, 'completed', 'Attempts that a consumer completed'),
+			('stat_handlers', 'refused', 'Attempts that a consumer ended by retry() or fail()'),
+			(NULL, 'leases_expired', 'Attempts whose lease ran out'),
+			('stat_handlers', 'requests', 'Requests that have ended; one carries a batch'),
+			(NULL, 'bytes_sent', 'Bytes of the bodies of these'),
+			(NULL, 'request_seconds', 'How long these took together, from sending to the end of the answer'),
+			(NULL, 'request_p50_seconds', 'How long half of them took at most, as near as the buckets tell'),
+			(NULL, 'request_p99_seconds', 'How long 99 of 100 took at most'),
+			(NULL, 'deliveries_timed', 'Deliveries whose time from commit to answer was taken'),
+			(NULL, 'delivery_seconds', 'These times together: from the commit, or the time that it was scheduled for, to the answer that delivered it; from its staging if it took more than one attempt; on a pull handler to its first claim'),
+			(NULL, 'delivery_p50_seconds', 'How long half of them took at most, as near as the buckets tell'),
+			(NULL, 'delivery_p99_seconds', 'How long 99 of 100 took at most'),
+			(NULL, 'wake_ups', 'Notices of commits that the dispatcher has heard'),
+			(NULL, 'wake_up_seconds', 'How long after the commit that was, together'),
+			(NULL, 'wake_up_p50_seconds', 'How long half of them took at most, as near as the buckets tell'),
+			(NULL, 'wake_up_p99_seconds', 'How long 99 of 100 took at most'),
+			(NULL, 'stats_reset', 'Since when this is counted; NULL: nothing has been'),
+			('stat_histograms', 'histogram', 'What was timed: request, delivery or wake_up'),
+			(NULL, 'le_seconds', 'The upper bound of the bucket, which belongs to it'),
+			(NULL, 'n', 'How many times are in it'),
+			(NULL, 'cumulative', 'How many are in it and those below'),
+			('stat_dispatcher', 'starts', 'How often a dispatcher has started'),
+			(NULL, 'turns', 'Turns of its loop'),
+			(NULL, 'busy_seconds', 'How long it was busy'),
+			(NULL, 'waiting_seconds', 'How long it waited'),
+			(NULL, 'transactions', 'Transactions that it has committed'),
+			(NULL, 'failed_transactions', 'Those that failed'),
+			(NULL, 'deliveries_read', 'Deliveries that it has read into memory'),
+			('stat_dispatcher', 'requests', 'Requests that have ended'),
+			(NULL, 'connections_reused', 'Those on a connection that had carried one before'),
+			(NULL, 'unsent', 'Requests that could not leave this machine, and were taken back'),
+			(NULL, 'settled', 'Outcomes that it has written itself'),
+			(NULL, 'settled_by_settler', 'Receipts that its settler has written'),
+			(NULL, 'doorbell_overflows', 'How often more was rung for than the doorbell holds'),
+			(NULL, 'uncounted', 'What was not counted in outbox.stat_handlers, because outbox.max_stat_handlers are counted already'),
 			('unrouted', 'messages', 'Messages of the topic that were staged though no handler took it'),
 			('unrouted', 'refused', 'Those that were refused'),
 			('unrouted', 'first_at', 'When that was met first'),
@@ -5055,12 +5358,14 @@ END $$;
 GRANT USAGE ON SCHEMA outbox TO PUBLIC;
 
 -- Figures without any content of messages are for those who monitor servers.
-GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.dispatchers TO pg_monitor;
-GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox_internal.backlog(), outbox.health(interval, interval) TO pg_monitor;
+GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.stat_handlers, outbox.stat_histograms, outbox.stat_dispatcher, outbox.dispatchers TO pg_monitor;
+GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox_internal.backlog(), outbox_internal.stat_handlers(), outbox_internal.stat_histograms(),
+	outbox_internal.stat_dispatcher(), outbox.metrics(), outbox.health(interval, interval) TO pg_monitor;
 
 -- Ids of handlers begin again: whatever shared memory knows of handlers of an
 -- earlier outbox in this database is not of these.
 SELECT outbox_internal.ring_rescan();
+SELECT outbox_internal.reset_counters(NULL);
 
 -- The launcher starts a dispatcher here as soon as this commits.
 SELECT outbox_internal.ring_launcher();

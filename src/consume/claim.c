@@ -37,6 +37,7 @@
 #include "consume/obligations.h"
 #include "consume/outcome_row.h"
 #include "consume/walk.h"
+#include "shared/counting.h"
 #include "table/durability.h"
 #include "table/message.h"
 
@@ -203,6 +204,8 @@ take(OutboxWalk *walk, const OutboxQueuePosition *key)
 		bury_without_message(walk, &row, &claim->attempts);
 		return OUTBOX_VISIT_PASSED;
 	}
+	if (row.attempts == 0)
+		outbox_count_time_at_commit(walk->handler->id, OUTBOX_TIME_DELIVERY, walk->now - row.key.due_at);
 	write_lease(walk, &row, expired ? &verdict : NULL);
 	return_message(claim, &row);
 	return OUTBOX_VISIT_TAKEN;

@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "consume/obligations.h"
 #include "consume/outcome_row.h"
+#include "shared/counting.h"
 #include "shared/doorbell.h"
 #include "table/attempt_log.h"
 
@@ -37,6 +38,23 @@ outbox_lease_exhausts(const OutboxPullHandler *handler, TupleTableSlot *slot,
 	return verdict->state != OUTBOX_RETRYING;
 }
 
+/* One that was not claimed has had no attempt: its message is gone. */
+static void
+count_attempt(const OutboxPullHandler *handler, const OutboxDeliveryRow *row, OutboxState outcome, const char *code)
+{
+	OutboxCounter counter = OUTBOX_COUNT_REFUSED;
+
+	if (row->state == OUTBOX_LEASED)
+	{
+		if (outcome == OUTBOX_DELIVERED)
+			counter = OUTBOX_COUNT_CONSUMED;
+		else if (code != NULL && strcmp(code, OUTBOX_LEASE_EXPIRED) == 0)
+			counter = OUTBOX_COUNT_LEASE_EXPIRED;
+		outbox_count_at_commit(handler->id, counter, 1);
+	}
+	outbox_count_outcome_at_commit(handler->id, outcome, code);
+}
+
 void
 outbox_note_attempt(const OutboxPullHandler *handler, const OutboxDeliveryRow *row,
 					OutboxState outcome, const char *code, const char *error,
@@ -44,6 +62,7 @@ outbox_note_attempt(const OutboxPullHandler *handler, const OutboxDeliveryRow *r
 {
 	OutboxAttempt *attempt;
 
+	count_attempt(handler, row, outcome, code);
 	if (!outbox_should_log(outcome))
 		return;
 	attempt = palloc(sizeof(OutboxAttempt));

@@ -55,6 +55,7 @@ typedef struct OutboxDelivery
 	TimestampTz due_at;			/* by the wall clock, as everything of a row */
 	TimestampTz due_since;		/* by the steady one */
 	TimestampTz end_at;			/* by when it has to have gone out, by the wall clock; DT_NOEND: it never expires */
+	TimestampTz waits_since;	/* by the wall clock: when it was committed, or was due if that was later */
 	int32		attempts;
 	int32		budget_from;
 	int			streak;

@@ -50,6 +50,7 @@
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
+#include "shared/counters.h"
 #include "shared/doorbell.h"
 #include "worker/clock.h"
 #include "worker/installation.h"
@@ -79,6 +80,14 @@
 static OutboxDatabase *database = NULL;
 static MemoryContext iteration_context = NULL;
 
+/* How long the transaction that rang waited to be heard. */
+static void
+count_wake_up(OutboxLane *lane, const OutboxNotice *notice, TimestampTz now)
+{
+	if (notice->rung_at != 0 && notice->kind == OUTBOX_NOTICE_DUE)
+		outbox_count_time(&lane->counted, OUTBOX_TIME_WAKE_UP, outbox_to_wall(now) - notice->rung_at);
+}
+
 /* What the doorbell says goes to the lanes; for a handler that is not known yet, loading it reads all. */
 static void
 empty_doorbell(TimestampTz now)
@@ -98,6 +107,7 @@ empty_doorbell(TimestampTz now)
 			outbox_on_settle_ended(lane, notices[i].count);
 		else if (lane != NULL)
 		{
+			count_wake_up(lane, &notices[i], now);
 			outbox_lane_ring(lane, &notices[i], now);
 			if (notices[i].urgent)
 				outbox_lane_hurry(lane, now);
@@ -105,6 +115,7 @@ empty_doorbell(TimestampTz now)
 	}
 	if (overflow)
 	{
+		outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_OVERFLOWS, 1);
 		outbox_lanes_reread(overflow_due);
 		outbox_on_settle_distrust_counts();
 	}
@@ -239,11 +250,27 @@ look_again(OutboxLane *lane, void *arg)
 	outbox_lane_ready(lane);
 }
 
+/* Wait, and count what has passed since the turn began: begin, now that it ends, and when it is over. */
+static TimestampTz
+wait_and_count(TimestampTz begin, long timeout)
+{
+	TimestampTz end = outbox_steady_time();
+	TimestampTz next;
+
+	outbox_wait(timeout);
+	next = outbox_steady_time();
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_TURNS, 1);
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_BUSY_US, end - begin);
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_WAITING_US, next - end);
+	return next;
+}
+
 static void
 main_loop(void)
 {
 	TimestampTz now = outbox_steady_time();
 
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_STARTS, 1);
 	for (;;)
 	{
 		TimestampTz begin;
@@ -283,8 +310,7 @@ main_loop(void)
 		memory_due = attend_memory(now);
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		outbox_statistics_report(now, idle);
-		outbox_wait(sleep_time(now, memory_due));
-		now = outbox_steady_time();
+		now = wait_and_count(begin, sleep_time(now, memory_due));
 	}
 }
 

@@ -33,6 +33,7 @@
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "guc.h"
+#include "shared/counters.h"
 #include "worker/backoff.h"
 #include "worker/clock.h"
 #include "worker/settings.h"
@@ -132,6 +133,7 @@ commit_work(void)
 {
 	outbox_work_commit();
 	outbox_signals_block();
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_TRANSACTIONS, 1);
 	/* A wait inside may have swallowed somebody's ring: the loop comes round once more. */
 	SetLatch(MyLatch);
 	MemoryContextSwitchTo(idle_context);
@@ -188,6 +190,7 @@ fail_work(void)
 	outbox_handler_status_abort();
 	edata = outbox_work_abort(idle_context, now);
 	outbox_signals_block();
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_FAILURES, 1);
 	SetLatch(MyLatch);
 
 	if (poison != NULL && is_unreadable(&poison->id, edata->sqlerrcode))

@@ -24,6 +24,7 @@
 
 #include "compat.h"
 #include "dispatch/expiry.h"
+#include "shared/counting.h"
 #include "stage/call_off.h"
 #include "table/delivery.h"
 #include "table/relation.h"
@@ -43,7 +44,6 @@
 #define DOUBTFUL_STEP_US (10 * USECS_PER_SEC)
 #define DOUBT_US (60 * USECS_PER_SEC)
 
-#define EXPIRED_CODE "expired"
 #define EXPIRED_ERROR "it had not been delivered when it expired"
 
 /* Where a look stands in the index: all of that end and message has been seen if after. */
@@ -157,7 +157,7 @@ void
 outbox_expiry_verdict(OutboxDelivery *delivery)
 {
 	delivery->verdict.state = OUTBOX_CANCELLED;
-	strlcpy(delivery->verdict.code, EXPIRED_CODE, sizeof(delivery->verdict.code));
+	strlcpy(delivery->verdict.code, OUTBOX_CODE_EXPIRED, sizeof(delivery->verdict.code));
 	delivery->error = MemoryContextStrdup(TopMemoryContext, EXPIRED_ERROR);
 }
 
@@ -287,7 +287,7 @@ static const OutboxTableLock look_locks[] = {
 static TimestampTz
 look_through(Place *at, TimestampTz clock, bool *is_held)
 {
-	Look		look = {.clock = clock, .call_off = {.code = EXPIRED_CODE, .error = EXPIRED_ERROR}};
+	Look		look = {.clock = clock, .call_off = {.code = OUTBOX_CODE_EXPIRED, .error = EXPIRED_ERROR}};
 	TimestampTz next;
 
 	outbox_deliveries_open(&look.table, true);

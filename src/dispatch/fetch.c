@@ -301,6 +301,9 @@ outbox_fetch_lane(OutboxLane *lane, TimestampTz now)
 	outbox_key_scan_wanted(lane, &bounds, now);
 	if (read_spans(lane, &bounds, now))
 		read_forward(lane, &bounds, now);
+	/* All that was told of has been read, or is not due. */
+	if (!lane->more && lane->nspans == 0)
+		lane->rung_at = 0;
 }
 
 void

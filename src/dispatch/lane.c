@@ -60,6 +60,7 @@ outbox_lane_create(int32 handler_id)
 
 	entry->lane = lane;
 	lane->handler_id = handler_id;
+	lane->counted.handler_id = handler_id;
 	lane->position.due_at = DT_NOBEGIN;
 	lane->more = true;
 	lane->next_due = DT_NOEND;

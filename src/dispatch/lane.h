@@ -26,6 +26,7 @@
 #include "policy/failing.h"
 #include "policy/rate_limit.h"
 #include "policy/throttle.h"
+#include "shared/counters.h"
 
 #define OUTBOX_MAX_SPANS 16
 
@@ -64,6 +65,7 @@ typedef struct OutboxLane
 	OutboxSpan	spans[OUTBOX_MAX_SPANS];
 	int			nspans;
 	TimestampTz rescan_after;	/* the next slice of a rescan may be read then */
+	TimestampTz rung_at;		/* by the wall clock: when the first commit of what is still to be read was; 0: nobody knows */
 
 	/* what is in memory */
 	dlist_head	queue;
@@ -88,6 +90,8 @@ typedef struct OutboxLane
 	OutboxBreaker breaker;
 	OutboxRateLimit rate;
 	OutboxThrottle throttle;
+
+	OutboxCounted counted;
 
 	/* how it does, and how often it was given a fresh start by an operator */
 	OutboxFailing failing;

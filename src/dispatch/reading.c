@@ -134,6 +134,8 @@ outbox_lane_ring(OutboxLane *lane, const OutboxNotice *notice, TimestampTz now)
 		if (lane->order)
 			outbox_order_changed(lane->order, notice);
 	}
+	if (notice->rung_at != 0 && (lane->rung_at == 0 || notice->rung_at < lane->rung_at))
+		lane->rung_at = notice->rung_at;
 
 	if (outbox_position_cmp(&notice->hi, &lane->position) > 0)
 	{

@@ -15,6 +15,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
@@ -25,6 +26,7 @@
 #include "dispatch/reading.h"
 #include "dispatch/rescan.h"
 #include "guc.h"
+#include "shared/counters.h"
 #include "table/relation.h"
 
 /* When a table lock is in the way. */
@@ -95,6 +97,40 @@ cancel_orphans(int32 handler_id)
 	SPI_finish();
 }
 
+/* Which of these were dropped.  One without a row may be on its way, as above. */
+static OutboxPlan dropped_plan = {
+	.sql = "SELECT h.id FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) ANY ($1) AND h.dropped_at IS NOT NULL",
+	.nargs = 1,
+	.argtypes = {INT4ARRAYOID},
+};
+
+/* Handlers that were dropped make room in the counters for others. */
+static void
+forget_counters(void)
+{
+	int			max = outbox_counters_size();
+	int32	   *handlers = palloc(sizeof(int32) * Max(max, 1));
+	int			n = outbox_counters_handlers(handlers, max);
+	Datum	   *ids = palloc(sizeof(Datum) * Max(n, 1));
+	Datum		values[1];
+	uint64		ndropped;
+
+	if (n == 0 || !outbox_lock_if_free("handler", AccessShareLock))
+		return;
+	for (int i = 0; i < n; i++)
+		ids[i] = Int32GetDatum(handlers[i]);
+	values[0] = PointerGetDatum(construct_array(ids, n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	SPI_connect();
+	ndropped = outbox_execute(&dropped_plan, values, NULL, true, 0, SPI_OK_SELECT);
+	for (uint64 i = 0; i < ndropped; i++)
+	{
+		bool		isnull;
+
+		outbox_counters_forget(DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+	}
+	SPI_finish();
+}
+
 static void
 scan_handlers(TimestampTz now)
 {
@@ -130,6 +166,7 @@ scan_handlers(TimestampTz now)
 	foreach(lc, unknown)
 		cancel_orphans(lfirst_int(lc));
 	outbox_pull_sweep_begin(unknown);
+	forget_counters();
 	last_scan = incomplete ? 0 : now;
 }
 

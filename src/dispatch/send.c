@@ -31,6 +31,7 @@
 #include "policy/batch_answer.h"
 #include "policy/blocked_networks.h"
 #include "policy/outcome.h"
+#include "shared/counters.h"
 #include "worker/clock.h"
 
 /* One in so many of outbox.max_in_flight is kept for lanes that have no request out. */
@@ -664,6 +665,51 @@ tell_lane(Outgoing *request, TimestampTz now)
 	}
 }
 
+/* What an attempt counts as. */
+static OutboxCounter
+attempt_counter(const HttpExchange *exchange)
+{
+	switch (exchange->failure)
+	{
+		case HTTP_ANSWERED:
+			if (exchange->status >= 200 && exchange->status < 600)
+				return OUTBOX_COUNT_2XX + exchange->status / 100 - 2;
+			break;
+		case HTTP_FAILED_TIMEOUT:
+			return OUTBOX_COUNT_TIMEOUT;
+		case HTTP_FAILED_DNS:
+		case HTTP_FAILED_CONNECT:
+			return OUTBOX_COUNT_CONNECT;
+		case HTTP_FAILED_TLS:
+			return OUTBOX_COUNT_TLS;
+		case HTTP_FAILED_BLOCKED:
+			return OUTBOX_COUNT_BLOCKED;
+		default:
+			break;
+	}
+	return OUTBOX_COUNT_OTHER;
+}
+
+static void
+count_request(const Outgoing *request, TimestampTz now)
+{
+	const HttpExchange *exchange = &request->exchange;
+	OutboxCounted *counted = &request->lane->counted;
+	TimestampTz answered_at = outbox_to_wall(now);
+
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_REQUESTS, 1);
+	if (exchange->reused)
+		outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_REUSED, 1);
+	outbox_count(counted, attempt_counter(exchange), request->n);
+	outbox_count(counted, OUTBOX_COUNT_BYTES, exchange->body_len);
+	outbox_count_time(counted, OUTBOX_TIME_REQUEST, exchange->done_us - exchange->sent_us);
+	for (int i = 0; i < request->n; i++)
+	{
+		if (request->deliveries[i]->verdict.state == OUTBOX_DELIVERED)
+			outbox_count_time(counted, OUTBOX_TIME_DELIVERY, answered_at - request->deliveries[i]->waits_since);
+	}
+}
+
 static void
 judge_request(Outgoing *request, TimestampTz now)
 {
@@ -681,6 +727,7 @@ judge_request(Outgoing *request, TimestampTz now)
 	else
 		judge_answer(request, &answer, now);
 	tell_lane(request, now);
+	count_request(request, now);
 	for (int i = 0; i < request->n; i++)
 	{
 		request->deliveries[i]->has_on_settle = (request->handler->on_settle != NULL);
@@ -696,6 +743,7 @@ finish_request(Outgoing *request, TimestampTz now)
 	deliveries_out -= request->n;
 	if (request->exchange.failure == HTTP_NOT_SENT)
 	{
+		outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_UNSENT, 1);
 		outbox_unsent_report(request->handler->name, request->exchange.shortage, request->exchange.error);
 		transport->release(&request->exchange);
 		take_back(request);

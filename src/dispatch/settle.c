@@ -22,6 +22,7 @@
 #include "dispatch/schedule.h"
 #include "dispatch/settle.h"
 #include "dispatch/settle_row.h"
+#include "shared/counting.h"
 #include "table/attempt_log.h"
 #include "table/delivery.h"
 #include "worker/clock.h"
@@ -489,6 +490,18 @@ outbox_settle(TimestampTz now)
 	return true;
 }
 
+static void
+count_outcome(const OutboxDelivery *delivery)
+{
+	OutboxCounted *counted = &delivery->lane->counted;
+
+	if (delivery->obsolete)
+		return;
+	outbox_count(counted, outbox_state_counter(delivery->verdict.state), 1);
+	if (delivery->verdict.state > OUTBOX_DELIVERED && strcmp(delivery->verdict.code, OUTBOX_CODE_EXPIRED) == 0)
+		outbox_count(counted, OUTBOX_COUNT_EXPIRED, 1);
+}
+
 /*
  * A settled delivery leaves memory; one that is still outstanding is expected
  * back when it is due.  One that was handed over still counts as unsettled.
@@ -506,7 +519,10 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 	if (is_handed_over(delivery))
 		outbox_on_settle_handed_over(lane);
 	else
+	{
+		count_outcome(delivery);
 		outbox_confirm_settled(lane, 1);
+	}
 	outbox_order_discard(delivery);
 	if (due_at != DT_NOEND)
 		outbox_lane_expect(lane, due_at, &id, now);
@@ -516,6 +532,7 @@ finish_one(OutboxDelivery *delivery, TimestampTz now)
 void
 outbox_outcome_written(OutboxDelivery *delivery, TimestampTz now)
 {
+	outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_GIVEN_AWAY, 1);
 	finish_one(delivery, now);
 }
 
@@ -523,6 +540,7 @@ void
 outbox_settle_finish(TimestampTz now)
 {
 	bool		handed_over = false;
+	int			n = 0;
 
 	note_success();
 	while (!dlist_is_empty(&settled))
@@ -530,8 +548,11 @@ outbox_settle_finish(TimestampTz now)
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&settled));
 
 		handed_over = handed_over || is_handed_over(delivery);
+		n++;
 		finish_one(delivery, now);
 	}
+	if (n > 0)
+		outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_SETTLED, n);
 	if (handed_over)
 		outbox_on_settle_notify();
 }

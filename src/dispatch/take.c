@@ -58,6 +58,8 @@ build(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slot)
 		text_to_cstring_buffer(DatumGetTextPP(value), delivery->code, sizeof(delivery->code));
 	value = slot_getattr(slot, Anum_delivery_expires_at, &isnull);
 	delivery->end_at = isnull ? DT_NOEND : DatumGetTimestampTz(value);
+	/* What is read was committed no earlier than the first commit that was told of and is not read yet. */
+	delivery->waits_since = Max(delivery->due_at, lane->rung_at);
 	outbox_delivery_add(delivery);
 
 	/* Should its message be unreadable, outbox_take_abort() knows whose it was. */
@@ -109,6 +111,9 @@ read_message(OutboxDelivery *delivery)
 		return;
 	}
 	delivery->awaits_payload = delivery->message->large;
+	/* Of one that was tried before, only that is known. */
+	if (delivery->attempts > 0)
+		delivery->waits_since = delivery->message->staged_at;
 	size = GetMemoryChunkSpace(delivery->message);
 	outbox_delivery_grow(delivery, size + outbox_request_room(delivery->lane->handler->form, size));
 }
@@ -139,10 +144,13 @@ outbox_take(OutboxLane *lane, const OutboxQueuePosition *at, TupleTableSlot *slo
 void
 outbox_take_finish(void)
 {
+	int			n = 0;
+
 	while (!dlist_is_empty(&taken))
 	{
 		OutboxDelivery *delivery = dlist_container(OutboxDelivery, link, dlist_pop_head_node(&taken));
 
+		n++;
 		if (delivery->message == NULL)
 			outbox_outcome_add(delivery);
 		else if (outbox_order_arrived(delivery))
@@ -151,6 +159,8 @@ outbox_take_finish(void)
 			outbox_lane_ready(delivery->lane);
 		}
 	}
+	if (n > 0)
+		outbox_count_dispatcher(OUTBOX_DISPATCHER_COUNT_READ, n);
 }
 
 OutboxDelivery *

@@ -34,6 +34,7 @@
 #include "guc.h"
 #include "on_settle/apply.h"
 #include "policy/retry_policy.h"
+#include "shared/counting.h"
 #include "shared/doorbell.h"
 #include "shared/function_slot.h"
 #include "table/attempt_log.h"
@@ -348,6 +349,7 @@ change_delivery(const HandOver *h, const OutboxDeliveryRow *row, OutboxDeliveryT
 	};
 
 	(void) outbox_deliveries_settle(table, &outcome, true);
+	outbox_count_outcome_at_commit(h->handler_id, outcome.state, outcome.code);
 }
 
 static void

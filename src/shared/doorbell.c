@@ -106,6 +106,8 @@ widen(OutboxNotice *notice, const OutboxNotice *other)
 		notice->first_id = other->first_id;
 	notice->count += other->count;
 	notice->urgent |= other->urgent;
+	if (other->rung_at != 0 && other->rung_at < notice->rung_at)
+		notice->rung_at = other->rung_at;
 }
 
 /* Find the note that covers a handler's range, or make one. */
@@ -337,8 +339,10 @@ ring_pull_handlers(void)
 
 	for (int i = 0; i < nnotes; i++)
 	{
-		if (!listener->ring(MyDatabaseId, &notes[i], now))
-			notes[left++] = notes[i];
+		if (listener->ring(MyDatabaseId, &notes[i], now))
+			continue;
+		notes[left] = notes[i];
+		notes[left++].rung_at = now;
 	}
 	return left;
 }

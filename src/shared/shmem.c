@@ -20,6 +20,7 @@
 
 #include "compat.h"
 #include "guc.h"
+#include "shared/counters.h"
 #include "shared/pull_state.h"
 #include "shared/shmem.h"
 
@@ -52,6 +53,7 @@ request_shared_memory(void)
 #endif
 	RequestAddinShmemSpace(shared_size());
 	RequestAddinShmemSpace(outbox_pull_shmem_size());
+	RequestAddinShmemSpace(outbox_counters_shmem_size());
 	RequestNamedLWLockTranche("outbox", 1);
 }
 
@@ -88,6 +90,9 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
+	/* Another extension there would number its handlers anew. */
+	if (OidIsValid(db->dboid))
+		outbox_counters_forget_database(db->dboid);
 	SpinLockAcquire(&db->mutex);
 	db->dboid = dboid;
 	db->pid = 0;
@@ -169,6 +174,7 @@ startup_shared_memory(void)
 			init_database_slot(&outbox_shared->databases[i]);
 	}
 	outbox_pull_shmem_startup();
+	outbox_counters_shmem_startup();
 	LWLockRelease(AddinShmemInitLock);
 }
 

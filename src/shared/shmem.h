@@ -46,6 +46,7 @@ typedef struct OutboxNotice
 	int32		count;			/* how many rows this stands for */
 	pg_uuid_t	first_id;		/* the lowest of their message ids */
 	bool		urgent;			/* an operator wants one of them to be sent at once, whatever holds its handler */
+	TimestampTz rung_at;		/* when the first transaction that it stands for committed; 0: it did not come that way */
 } OutboxNotice;
 
 /* What a dispatcher is doing, for outbox.dispatchers. */

@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "shared/counting.h"
 #include "shared/doorbell.h"
 #include "stage/call_off.h"
 
@@ -54,6 +55,7 @@ outbox_call_off(OutboxDeliveryTable *table, OutboxCallOff *call_off)
 	if (!outbox_deliveries_settle(table, &outcome, true))
 		return false;
 	outbox_doorbell_note(row.handler_id, OUTBOX_NOTICE_REREAD, row.key.due_at, &row.key.id);
+	outbox_count_outcome_at_commit(row.handler_id, OUTBOX_CANCELLED, call_off->code);
 	return true;
 }
 

@@ -34,6 +34,7 @@
 #include "common/sql_version.h"
 #include "compat.h"
 #include "guc.h"
+#include "shared/counting.h"
 #include "shared/doorbell.h"
 #include "shared/unrouted.h"
 #include "stage/insert.h"
@@ -311,12 +312,16 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 		outbox_insert_delivery(&staging->writer, message, route);
 		outbox_doorbell_note(route->handler_id, OUTBOX_NOTICE_DUE, message->arguments->due_at, &message->id);
 		outbox_doorbell_note_end(outbox_delivery_end(message, route));
+		outbox_count_at_commit(route->handler_id, OUTBOX_COUNT_STAGED, 1);
 	}
 	if (staging->routes->n > 0)
 		return;
 	outbox_unrouted_note(VARDATA_ANY(message->arguments->topic), VARSIZE_ANY_EXHDR(message->arguments->topic));
-	if (outbox_unrouted == OUTBOX_UNROUTED_DEAD)
-		outbox_insert_unrouted(&staging->writer, message);
+	if (outbox_unrouted != OUTBOX_UNROUTED_DEAD)
+		return;
+	outbox_insert_unrouted(&staging->writer, message);
+	outbox_count_at_commit(OUTBOX_UNROUTED_HANDLER, OUTBOX_COUNT_STAGED, 1);
+	outbox_count_outcome_at_commit(OUTBOX_UNROUTED_HANDLER, OUTBOX_DEAD, NULL);
 }
 
 /* Write a message that has been checked. */

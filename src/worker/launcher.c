@@ -43,6 +43,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "shared/counters.h"
 #include "shared/lockout.h"
 #include "shared/shmem.h"
 #include "worker/backoff.h"
@@ -345,6 +346,13 @@ look_at_databases(TimestampTz now)
 
 	forget_unlisted();
 	next_look = now + LOOK_AGAIN_US;
+}
+
+/* Is there such a database, as far as the last look at pg_database saw? */
+static bool
+is_known(Oid dboid)
+{
+	return hash_search(databases, &dboid, HASH_FIND, NULL) != NULL || list_member_oid(refusing, dboid);
 }
 
 static bool
@@ -736,6 +744,7 @@ outbox_launcher_main(Datum main_arg)
 		{
 			look_at_databases(now);
 			look_at_slots(everywhere);
+			outbox_counters_keep(is_known);
 		}
 		attend_all(now);
 		attend_refusing();

@@ -108,6 +108,23 @@ debian_install_server()
 	return "$status"
 }
 
+# Programs of packages that start a service when they are installed, without the service.
+debian_install_silent()
+{
+	local policy=/usr/sbin/policy-rc.d
+	local own=
+	local status=0
+
+	if ! [ -e "$policy" ]; then
+		own=$policy
+		printf '#!/bin/sh\nexit 101\n' > "$policy"
+		chmod +x "$policy"
+	fi
+	debian_install "$@" || status=$?
+	[ -z "$own" ] || rm -f "$own"
+	return "$status"
+}
+
 debian_install_for_tests()
 {
 	command -v apt-get > /dev/null || return 0
@@ -115,6 +132,7 @@ debian_install_for_tests()
 	debian_install perl libipc-run-perl openssl python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy python3-greenlet python3-django alembic pgbouncer nodejs iproute2
 	# Debian's npm does not go with a nodejs from elsewhere, which brings its own.
 	command -v npm > /dev/null || debian_install npm || true
+	command -v promtool > /dev/null || debian_install_silent prometheus || true
 	if command -v javac > /dev/null; then
 		debian_install libpostgresql-jdbc-java || true
 	fi

@@ -132,7 +132,7 @@ foreach my $setting (slurp('src/guc.c') =~ /"outbox\.(\w+)",/g)
 	@rooms = ({ log_attempts => [qw(consume dispatch)], blocked_networks => ['dispatch'], max_databases => [] }->{$setting} || \@rooms)->@*;
 	$read_by{$setting} = join ', ', (grep { /^(?:dispatch|on_settle|worker)$/ } @rooms) ? 'reload' : (), (grep { /^(?:consume|operate|stage)$/ } @rooms) ? 'session' : ();
 }
-@read_by{qw(max_databases transport)} = qw(restart start);
+@read_by{qw(max_databases max_stat_handlers transport)} = qw(restart restart start);
 is_deeply(\%in_force, \%read_by, 'doc/settings.md says when each setting is in force');
 
 # The table of doc/errors.md has what callers can meet, and nothing else.

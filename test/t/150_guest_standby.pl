@@ -58,7 +58,7 @@ my $relations = q{SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class
 foreach my $relation (split / /, $first->sql($relations))
 {
 	# These are of the server's own memory.
-	next if $relation =~ /^(?:dispatchers|unrouted)$/;
+	next if $relation =~ /^(?:dispatchers|unrouted|stat_dispatcher|stat_handlers|stat_histograms)$/;
 	my $contents = "SELECT count(*), md5(string_agg(r::text, ',' ORDER BY r::text)) FROM (SELECT to_jsonb(t) - '{oldest_due_age,waiting_age,waiting_for,waiting_until,lifted_by}'::text[] AS r FROM outbox.$relation t) s";
 	is($second->sql($contents), $first->sql($contents), "$relation answers on the standby");
 }
@@ -121,7 +121,8 @@ my %refused = (
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
 	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain', 'next_runs', 'announce', 'status', 'handlers_of',
-		'handler_definition', 'schedule_definition')};
+		'handler_definition', 'schedule_definition', 'metrics', 'reset_stats')};
+like($second->sql('SELECT outbox.metrics()'), qr/^outbox_dispatcher_up\{database="postgres"\} 0\n.*^outbox_deliveries_staged_total\{database="postgres",handler="one"\} 0$/ms, 'a standby has numbers of its own');
 is(join(' ', sort keys %refused), $first->sql($writers), 'every public function but those is tried');
 foreach my $function (sort keys %refused)
 {

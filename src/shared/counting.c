@@ -1,0 +1,278 @@
+/*-------------------------------------------------------------------------
+ *
+ * counting.c
+ *		Numbers of what a transaction does, counted when it commits.
+ *
+ * See counting.h.  There is one note for each handler and counter, found by a
+ * walk through the first few and by a table beyond that.  What savepoints have
+ * added is also in a list of its own, in the order of their depth, from which
+ * it is taken off again.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+#include "common/session.h"
+#include "shared/counting.h"
+#include "shared/shmem.h"
+
+PG_FUNCTION_INFO_V1(outbox_sql_count);
+
+/* So many notes are walked through. */
+#define FEW 8
+
+/* A note: so many of a counter, of a handler. */
+typedef struct Note
+{
+	uint64		key;
+	int64		n;
+} Note;
+
+/* What a savepoint has added to a note. */
+typedef struct Added
+{
+	int			depth;
+	int			note;
+	int64		n;
+} Added;
+
+typedef struct Place
+{
+	uint64		key;
+	char		status;
+	int			note;
+} Place;
+
+#define SH_PREFIX place
+#define SH_ELEMENT_TYPE Place
+#define SH_KEY_TYPE uint64
+#define SH_KEY key
+#define SH_HASH_KEY(tb, key) ((uint32) (((key) * UINT64CONST(0x9E3779B97F4A7C15)) >> 32))
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static Note *notes = NULL;
+static int	nnotes = 0;
+static int	max_notes = 0;
+static place_hash *places = NULL;	/* of notes beyond the first few */
+
+static Added *added = NULL;
+static int	nadded = 0;
+static int	max_added = 0;
+
+static inline uint64
+key_of(int32 handler_id, int counter)
+{
+	StaticAssertStmt(OUTBOX_COUNTERS <= 256, "counters do not fit into a key");
+	return ((uint64) (uint32) handler_id << 8) | counter;
+}
+
+/* Room for one more in an array that outlives transactions. */
+static void *
+with_room(void *array, int used, int *max, Size size)
+{
+	if (used < *max)
+		return array;
+	*max = Max(2 * *max, 32);
+	return array == NULL ? MemoryContextAlloc(TopMemoryContext, *max * size) : repalloc_huge(array, *max * size);
+}
+
+static int
+find_note(uint64 key)
+{
+	Place	   *place;
+
+	for (int i = 0; i < Min(nnotes, FEW); i++)
+	{
+		if (notes[i].key == key)
+			return i;
+	}
+	if (nnotes <= FEW)
+		return -1;
+	place = place_lookup(places, key);
+	return place == NULL ? -1 : place->note;
+}
+
+/* The table first: if there is no memory for it, the note has not been made. */
+static int
+make_note(uint64 key)
+{
+	notes = with_room(notes, nnotes, &max_notes, sizeof(Note));
+	if (nnotes >= FEW)
+	{
+		bool		found;
+
+		if (places == NULL)
+			places = place_create(TopMemoryContext, 64, NULL);
+		place_insert(places, key, &found)->note = nnotes;
+	}
+	notes[nnotes] = (Note) {key, 0};
+	return nnotes++;
+}
+
+/* A savepoint has added n to a note. */
+static void
+note_added(int depth, int note, int64 n)
+{
+	if (nadded > 0 && added[nadded - 1].depth == depth && added[nadded - 1].note == note)
+	{
+		added[nadded - 1].n += n;
+		return;
+	}
+	added = with_room(added, nadded, &max_added, sizeof(Added));
+	added[nadded++] = (Added) {depth, note, n};
+}
+
+static void
+note(int32 handler_id, int counter, int64 n)
+{
+	uint64		key = key_of(handler_id, counter);
+	int			depth = GetCurrentTransactionNestLevel();
+	int			i;
+
+	/* Where nothing is counted, nothing is noted. */
+	if (outbox_counters_size() == 0)
+		return;
+	i = find_note(key);
+	if (i < 0)
+		i = make_note(key);
+	if (depth > 1)
+		note_added(depth, i, n);
+	notes[i].n += n;
+}
+
+void
+outbox_count_at_commit(int32 handler_id, OutboxCounter counter, int64 n)
+{
+	note(handler_id, counter, n);
+}
+
+void
+outbox_count_time_at_commit(int32 handler_id, OutboxHistogram histogram, int64 us)
+{
+	us = Max(us, 0);
+	note(handler_id, outbox_sum_counter(histogram), us);
+	note(handler_id, outbox_bucket_counter(histogram, us), 1);
+}
+
+OutboxCounter
+outbox_state_counter(OutboxState state)
+{
+	switch (state)
+	{
+		case OUTBOX_DELIVERED:
+			return OUTBOX_COUNT_DELIVERED;
+		case OUTBOX_DEAD:
+			return OUTBOX_COUNT_DEAD;
+		case OUTBOX_CANCELLED:
+			return OUTBOX_COUNT_CANCELLED;
+		default:
+			return OUTBOX_COUNT_RETRIED;
+	}
+}
+
+void
+outbox_count_outcome_at_commit(int32 handler_id, OutboxState state, const char *code)
+{
+	note(handler_id, outbox_state_counter(state), 1);
+	if (code != NULL && strcmp(code, OUTBOX_CODE_EXPIRED) == 0)
+		note(handler_id, OUTBOX_COUNT_EXPIRED, 1);
+}
+
+/* Clears the table in place; nothing is freed or allocated. */
+static void
+forget(void)
+{
+	if (nnotes > FEW)
+		place_reset(places);
+	nnotes = 0;
+	nadded = 0;
+}
+
+void
+outbox_counting_at_commit(void)
+{
+	OutboxCounted counted = {0};
+
+	if (nnotes == 0)
+		return;
+	for (int i = 0; i < nnotes; i++)
+	{
+		int32		handler_id = (int32) (notes[i].key >> 8);
+
+		/* Notes of one handler come in a row as a rule. */
+		if (handler_id != counted.handler_id)
+			counted = (OutboxCounted) {handler_id};
+		if (notes[i].n != 0)
+			outbox_count(&counted, (int) (notes[i].key & 0xFF), notes[i].n);
+	}
+	forget();
+}
+
+void
+outbox_counting_at_abort(void)
+{
+	if (nnotes != 0)
+		forget();
+}
+
+/* What a savepoint has added goes to the one around it, or is taken off. */
+void
+outbox_counting_at_subtransaction(SubXactEvent event, SubTransactionId subid,
+								  SubTransactionId parent, void *arg)
+{
+	int			depth;
+
+	if (nadded == 0 || (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB))
+		return;
+	depth = GetCurrentTransactionNestLevel();
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		for (; nadded > 0 && added[nadded - 1].depth >= depth; nadded--)
+			notes[added[nadded - 1].note].n -= added[nadded - 1].n;
+		return;
+	}
+	/* The outermost transaction takes nothing off. */
+	if (depth == 2)
+	{
+		nadded = 0;
+		return;
+	}
+	for (int i = nadded - 1; i >= 0 && added[i].depth >= depth; i--)
+		added[i].depth = depth - 1;
+}
+
+/* outbox_internal.count(handler_id, what, n): for what is done in SQL. */
+Datum
+outbox_sql_count(PG_FUNCTION_ARGS)
+{
+	static const struct
+	{
+		const char *name;
+		OutboxCounter counter;
+	}			kinds[] = {
+		{"staged", OUTBOX_COUNT_STAGED},
+		{"requeued", OUTBOX_COUNT_REQUEUED},
+		{"cancelled", OUTBOX_COUNT_CANCELLED},
+		{"expired", OUTBOX_COUNT_EXPIRED}
+	};
+	char	   *what = text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	for (int i = 0; i < lengthof(kinds); i++)
+	{
+		if (strcmp(kinds[i].name, what) != 0)
+			continue;
+		note(PG_GETARG_INT32(0), kinds[i].counter, PG_GETARG_INT64(2));
+		PG_RETURN_INT64(PG_GETARG_INT64(2));
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unknown counter \"%s\"", what)));
+}
