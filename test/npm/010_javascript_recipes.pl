@@ -38,7 +38,7 @@ sub run_in
 # --- the recipes
 my ($generated, $told) = run_in($folder, \%here, "$folder/node_modules/.bin/prisma", 'generate', '--schema', 'schema.prisma');
 ok($generated, "Prisma's client is generated") or diag($told);
-my @recipes = grep { /\.js$/ && $_ ne 'payload.js' } $page->files;
+my @recipes = grep { /\.js$/ && !/^(?:payload|announce)\.js$/ } $page->files;
 is(join(' ', @recipes), 'drizzle.js knex.js node-postgres.js prisma.js typeorm.js', 'the page has these recipes');
 foreach my $recipe (@recipes)
 {
@@ -79,6 +79,78 @@ is($told, qq({"b": {"data": [1], "type": "Buffer"}}; TypeError; 22P02; 22P02; "p
 is($node->sql("SELECT due_at = '2090-01-01 00:00+00' FROM outbox.deliveries d JOIN outbox.message m ON m.id = d.message_id WHERE payload = '1'"), 't', 'a Date is deliver_at');
 is($node->sql("SELECT d.due_at - d.staged_at BETWEEN '3649 days' AND '3651 days' FROM outbox.deliveries d JOIN outbox.message m ON m.id = d.message_id WHERE payload = '2'"), 't', 'text is a delay');
 is($node->sql("SELECT headers ->> 'x-a' FROM outbox.message WHERE payload = '3'"), 'b', 'an object is headers');
+
+# --- an order whose message fails
+sub keep_order
+{
+	my ($name, $script) = @_;
+	open my $out, '>', "$folder/keep.js" or die $!;
+	print $out "const { announce } = require('./announce');\n(async () => {\n$script\n})();\n";
+	close $out;
+	$node->sql('TRUNCATE shop.orders, outbox.message');
+	my ($done, $said) = run_in($folder, { %to, PGUSER => 'shop_app' }, 'node', 'keep.js');
+	is($node->sql("SELECT (SELECT count(*) FROM shop.orders) || ' ' || (SELECT string_agg(payload::text, ' ') FROM outbox.message)"), '1 1', "$name: the order is kept, and the message that was good") or diag($said);
+	return;
+}
+
+my $order = "INSERT INTO shop.orders VALUES (1, 'Ada', 1)";
+my $bad = "SELECT outbox.stage('No topic', '2')";
+my $good = "SELECT outbox.stage('a.b', '1')";
+keep_order('node-postgres, try_stage', <<"END");
+const client = new (require('pg').Client)();
+await client.connect();
+await client.query(`BEGIN; $order; $good`);
+if (await announce(client.query.bind(client), 'No topic', '2', 'k') !== null) throw 'staged';
+await client.query('COMMIT');
+await client.end();
+END
+keep_order('node-postgres, a savepoint', <<"END");
+const client = new (require('pg').Client)();
+await client.connect();
+await client.query(`BEGIN; $order; $good; SAVEPOINT s`);
+await client.query(`$bad`).catch(() => client.query('ROLLBACK TO s'));
+await client.query('COMMIT');
+await client.end();
+END
+keep_order('Prisma, try_stage', <<"END");
+const { PrismaClient } = require('\@prisma/client');
+const prisma = new PrismaClient({ adapter: new (require('\@prisma/adapter-pg').PrismaPg)({}) });
+await prisma.\$transaction(async (tx) => {
+	await tx.\$executeRawUnsafe(`$order`);
+	await tx.\$executeRawUnsafe(`$good`);
+	if (await announce((text, values) => tx.\$queryRawUnsafe(text, ...values), 'No topic', '2', 'k') !== null) throw 'staged';
+});
+await prisma.\$disconnect();
+END
+keep_order('Drizzle, a nested transaction', <<"END");
+const pool = new (require('pg').Pool)();
+const { sql } = require('drizzle-orm');
+await require('drizzle-orm/node-postgres').drizzle({ client: pool }).transaction(async (tx) => {
+	await tx.execute(sql.raw(`$order`));
+	await tx.execute(sql.raw(`$good`));
+	await tx.transaction((inner) => inner.execute(sql.raw(`$bad`))).catch(() => {});
+});
+await pool.end();
+END
+keep_order('Knex, a nested transaction', <<"END");
+const knex = require('knex')({ client: 'pg', connection: {} });
+await knex.transaction(async (trx) => {
+	await trx.raw(`$order`);
+	await trx.raw(`$good`);
+	await trx.transaction((inner) => inner.raw(`$bad`)).catch(() => {});
+});
+await knex.destroy();
+END
+keep_order('TypeORM, a nested transaction', <<"END");
+const source = await new (require('typeorm').DataSource)({ type: 'postgres' }).initialize();
+await source.transaction(async (manager) => {
+	await manager.query(`$order`);
+	await manager.query(`$good`);
+	await manager.transaction((inner) => inner.query(`$bad`)).catch(() => {});
+	if (await announce(manager.query.bind(manager), 'No topic', '2', 'k') !== null) throw 'staged';
+});
+await source.destroy();
+END
 
 # --- migration files
 my $migrations = Recipes->read('doc/recipes/migrations.md');

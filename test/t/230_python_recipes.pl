@@ -36,6 +36,62 @@ foreach my $library (sort keys %needs)
 	}
 }
 
+# --- an order whose message fails, within the library's savepoint
+my %keep = (psycopg => <<'END', sqlalchemy => <<'END', django => <<'END');
+from with_psycopg import connection, psycopg
+with connection.transaction():
+    connection.execute(order)
+    connection.execute(good)
+    try:
+        with connection.transaction():
+            connection.execute(bad)
+    except psycopg.Error:
+        print(connection.execute("SELECT id, status FROM outbox.try_stage('No topic')").fetchone())
+END
+from with_sqlalchemy import Session, text
+from sqlalchemy.exc import DBAPIError
+with Session.begin() as session:
+    session.execute(text(order))
+    session.execute(text(good))
+    try:
+        with session.begin_nested():
+            session.execute(text(bad))
+    except DBAPIError:
+        print(session.execute(text("SELECT id, status FROM outbox.try_stage('No topic')")).fetchone())
+END
+import django
+from django.conf import settings
+settings.configure(USE_TZ=True, DATABASES={'default': {'ENGINE': 'django.db.backends.postgresql', 'NAME': os.environ['PGDATABASE'],
+    'HOST': os.environ['PGHOST'], 'PORT': os.environ['PGPORT'], 'USER': os.environ['PGUSER']}})
+django.setup()
+from with_django import connection, transaction
+from django.db import DatabaseError
+with transaction.atomic(), connection.cursor() as cursor:
+    cursor.execute(order)
+    cursor.execute(good)
+    try:
+        with transaction.atomic():
+            cursor.execute(bad)
+    except DatabaseError:
+        cursor.execute("SELECT id, status FROM outbox.try_stage('No topic')")
+        print(cursor.fetchone())
+END
+foreach my $library (sort keys %keep)
+{
+	SKIP:
+	{
+		skip "$library is not installed", 1 unless has(@{ $needs{$library} });
+		my ($out, $error) = ('', '');
+		my $script = "import os, sys\nsys.path.insert(0, os.getcwd())\norder = \"INSERT INTO shop.orders VALUES (1, 'Ada', 1)\"\n"
+		  . "good = \"SELECT outbox.stage('a.b', '1')\"\nbad = \"SELECT outbox.stage('No topic', '2')\"\n$keep{$library}";
+		$node->sql('TRUNCATE shop.orders, outbox.message');
+		IPC::Run::run([ $python, '-c', $script ], '>', \$out, '2>', \$error,
+			init => sub { chdir $folder; @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER)} = ($node->host, $node->port, 'postgres', 'shop_app') });
+		is($out . $error, "(None, 'invalid')\n", "$library: a savepoint keeps the transaction, and try_stage says what is wrong");
+		is($node->sql("SELECT (SELECT count(*) FROM shop.orders) || ' ' || (SELECT string_agg(payload::text, ' ') FROM outbox.message)"), '1 1', "$library: the order is kept, and the message that was good");
+	}
+}
+
 # --- the table of values
 SKIP:
 {
