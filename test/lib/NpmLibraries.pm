@@ -28,6 +28,12 @@ sub install
 		$missing = "$program is not installed";
 		return;
 	}
+	my ($version) = qx(node --version) =~ /^v(\d+)/;
+	if (($version // 0) < 20)
+	{
+		$missing = 'node is older than 20, from which on these libraries run';
+		return;
+	}
 	open(my $lock, '>', "$folder/.lock") or die "cannot lock $folder: $!";
 	flock($lock, LOCK_EX) or die "cannot lock $folder: $!";
 	if (!-e "$folder/.installed")
