@@ -6,6 +6,7 @@ use warnings;
 use IPC::Run;
 use NpmLibraries;
 use OutboxCluster;
+use PgBouncer;
 use PlacedOrders;
 use Recipes;
 use Test::More;
@@ -44,6 +45,16 @@ foreach my $recipe (@recipes)
 {
 	PlacedOrders::try($node, $recipe, command => [ 'node', "$ENV{TESTDIR}/test/lib/recipes/place_orders.js", "$folder/$recipe" ],
 		in => $folder, env => \%to, order_id => '"9007199254740993"');
+}
+
+# --- the same through PgBouncer, in transaction mode
+SKIP:
+{
+	my $pooler = PgBouncer->start($node) or skip 'pgbouncer is not installed', 1;
+	PlacedOrders::try($node, "$_, through PgBouncer", command => [ 'node', "$ENV{TESTDIR}/test/lib/recipes/place_orders.js", "$folder/$_" ],
+		in => $folder, env => { %to, PGPORT => $pooler->port, PGDATABASE => 'shop' }, order_id => '"9007199254740993"')
+	  foreach @recipes;
+	$pooler->stop;
 }
 
 # --- the table of values

@@ -7,40 +7,21 @@ use warnings;
 use HttpReceiver;
 use IPC::Run;
 use OutboxCluster;
+use PgBouncer;
+use PlacedOrders;
 use PsqlSession;
 use Recipes;
 use Test::More;
 
-my ($pgbouncer) = grep { -x } map { "$_/pgbouncer" } split(/:/, $ENV{PATH}), '/usr/sbin';
-plan skip_all => 'pgbouncer is not installed' unless $pgbouncer;
-
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('main');
-my $folder = $node->basedir . '/pgbouncer';
 my $page = Recipes->read('doc/recipes/pgbouncer.md');
+my $pooler = PgBouncer->start($node) or plan skip_all => 'pgbouncer is not installed';
+my $folder = $node->basedir . '/python';
 $page->write($folder);
-
-# The page's file, with the places of this machine and a pool of one connection.
-my $port = PostgreSQL::Test::Cluster::get_free_port();
-my $user = getpwuid $>;
-my $ini = $page->text('pgbouncer.ini');
-my %here = (listen_port => $port, auth_type => 'trust', auth_file => "$folder/userlist.txt", default_pool_size => 1, shop => "host=@{[ $node->host ]} port=@{[ $node->port ]} dbname=postgres");
-foreach my $name (sort keys %here)
-{
-	$ini =~ s/^\Q$name\E = .*$/$name = $here{$name}/m or die "pgbouncer.md has no $name";
-}
-$ini .= "unix_socket_dir =\nadmin_users = $user\n";
-open my $out, '>', "$folder/pgbouncer.ini" or die $!;
-print $out $ini;
-close $out;
-open $out, '>', "$folder/userlist.txt" or die $!;
-print $out qq("$_" ""\n) foreach $user, 'shop_app';
-close $out;
-my $log = '';
-my $pooler = IPC::Run::start([ $pgbouncer, "$folder/pgbouncer.ini" ], '<', \undef, '>&', \$log);
+my ($port, $user) = ($pooler->port, scalar getpwuid $>);
 my $through = "host=127.0.0.1 port=$port dbname=shop user=$user";
 my $try = sub { my ($o, $e) = ('', ''); IPC::Run::run([ 'psql', '-XAtq', '-d', $through, '-c', $_[0] ], '>', \$o, '2>', \$e); chomp $o; return $o . $e; };
-$node->wait_while_not(sub { $try->('SELECT 1') eq '1' }, 'PgBouncer is there') or diag($log);
 
 $node->handler('push', ['shop.*'], $receiver->url('/shop'));
 $node->handler('pull', ['shop.order.*'], undef);
@@ -81,7 +62,23 @@ SKIP:
 	is($node->sql("SELECT count(*) FROM outbox.message WHERE topic = 'shop.order.renamed'"), 20, 'and what was staged beside it is there');
 }
 
-$pooler->signal('INT');
-$pooler->finish;
+# --- the recipes of doc/recipes/python.md, through the same pool
+SKIP:
+{
+	my $python = -x '/usr/bin/python3' ? '/usr/bin/python3' : 'python3';
+	$node->sql('DROP SCHEMA shop CASCADE');
+	my $recipes = Recipes->read('doc/recipes/python.md');
+	$recipes->write($folder);
+	$node->sql($_) foreach $recipes->sql;
+	my %needs = (psycopg => 'psycopg', sqlalchemy => 'sqlalchemy, psycopg2', django => 'django, psycopg2');
+	foreach my $library (sort keys %needs)
+	{
+		skip "$library is not installed", 1 if system("$python -c 'import $needs{$library}' > /dev/null 2>&1") != 0;
+		PlacedOrders::try($node, "$library, through PgBouncer", command => [ $python, "$ENV{TESTDIR}/test/lib/recipes/place_orders.py", "with_$library" ],
+			in => $folder, env => { PGHOST => '127.0.0.1', PGPORT => $port, PGDATABASE => 'shop' }, order_id => '9007199254740993');
+	}
+}
+
+$pooler->stop;
 $node->stop;
 done_testing();
