@@ -86,4 +86,3 @@ SELECT * FROM blocked WHERE key = 'later';
 -- Dropped handlers are not shown.
 SELECT outbox.drop_handler('blocks');
 SELECT DISTINCT handler FROM blocked;
-
