@@ -230,22 +230,22 @@ outbox_random_fraction(void)
 
 /*
  * Is this JSON, to PostgreSQL's own parser?  It recurses as deeply as the text
- * nests, so the caller has to know that this is not deep.  PostgreSQL 17 can
+ * nests, and raises where that is too deep for the stack.  PostgreSQL 17 can
  * have the parser's state on the stack.
  */
 static inline bool
-outbox_is_json(const char *text, size_t len)
+outbox_is_json(const char *text, size_t len, int encoding)
 {
 #if PG_VERSION_NUM >= 170000
 	JsonLexContext lex;
 	JsonParseErrorType result;
 
-	makeJsonLexContextCstringLen(&lex, text, len, PG_UTF8, false);
+	makeJsonLexContextCstringLen(&lex, text, len, encoding, false);
 	result = pg_parse_json(&lex, &nullSemAction);
 	freeJsonLexContext(&lex);
 	return result == JSON_SUCCESS;
 #else
-	JsonLexContext *lex = makeJsonLexContextCstringLen((char *) text, (int) len, PG_UTF8, false);
+	JsonLexContext *lex = makeJsonLexContextCstringLen((char *) text, (int) len, encoding, false);
 	bool		result = pg_parse_json(lex, &nullSemAction) == JSON_SUCCESS;
 
 	pfree(lex);

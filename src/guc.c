@@ -202,8 +202,8 @@ static void
 define_database_settings(void)
 {
 	DefineCustomIntVariable("outbox.max_payload_size",
-							"Largest payload that can be staged, as JSON text.",
-							NULL, &outbox_max_payload_size, 256 * 1024, 1, 256 * 1024 * 1024,
+							"Largest payload that can be staged, as it is sent by itself.",
+							"As JSON text, as another text in UTF-8, or in bytes.", &outbox_max_payload_size, 256 * 1024, 1, 256 * 1024 * 1024,
 							PGC_SUSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.unrouted",
 							 "What becomes of a message that no handler takes.",

@@ -79,14 +79,19 @@ CREATE TABLE outbox.message (
 	tenant text COLLATE "C",
 	correlation_id text COLLATE "C",
 	headers jsonb,
-	payload jsonb NOT NULL,
+	-- NULL: it is a text or bytes, which come last
+	payload jsonb,
 	-- of one that is scheduled: nobody may get it sooner, however late it is routed
 	deliver_at timestamptz,
 	replace_key text COLLATE "C",
 	-- when the first was staged of those of its replace_key that have replaced each other
 	replace_since timestamptz,
 	-- by when it has to have gone out; handlers may want it sooner, see outbox.delivery
-	expires_at timestamptz
+	expires_at timestamptz,
+	-- of a payload that is no jsonb value: what it is, and one of the two
+	content_type text COLLATE "C",
+	payload_text text COLLATE "C",
+	payload_bytes bytea
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
@@ -699,6 +704,30 @@ expires_at, or ttl: by that time, or within so long from now, it has to have gon
 Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
 Errors: null_value_not_allowed, invalid_parameter_value, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
 
+CREATE FUNCTION outbox.stage_text(topic text, payload text, content_type text DEFAULT 'text/plain; charset=utf-8',
+	key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
+	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
+	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
+	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL, ttl interval DEFAULT NULL) RETURNS uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage_text';
+COMMENT ON FUNCTION outbox.stage_text IS
+'Like outbox.stage(), for a payload that is a text: XML, CSV, or JSON that has to arrive as it is written. It is sent as it is, in UTF-8 whatever the encoding of the database is; within an envelope or a structured CloudEvent as a JSON string, or as the JSON that it is.
+payload: any text but SQL NULL, up to outbox.max_payload_size in UTF-8.
+content_type: what the text is, as the HTTP header of that name says it: type/subtype and parameters, up to 255 bytes; no charset but utf-8. If the subtype is json or ends with +json, the text has to be JSON.
+The other arguments, the result and the errors are those of outbox.stage(), and invalid_text_representation for JSON that is none.';
+
+CREATE FUNCTION outbox.stage_bytes(topic text, payload bytea, content_type text DEFAULT 'application/octet-stream',
+	key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
+	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
+	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
+	replace_key text DEFAULT NULL, max_delay interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL, ttl interval DEFAULT NULL) RETURNS uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage_bytes';
+COMMENT ON FUNCTION outbox.stage_bytes IS
+'Like outbox.stage(), for a payload of bytes: protobuf, Avro, an image, a text in another encoding. They are sent as they are; within an envelope or a structured CloudEvent as data_base64, a JSON string of their base64.
+payload: any bytes but SQL NULL, up to outbox.max_payload_size.
+content_type: what they are, as the HTTP header of that name says it: type/subtype and parameters, up to 255 bytes.
+The other arguments, the result and the errors are those of outbox.stage().';
+
 CREATE FUNCTION outbox.try_stage(topic text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
 	tenant text DEFAULT NULL, correlation_id text DEFAULT NULL, headers jsonb DEFAULT NULL,
 	deliver_at timestamptz DEFAULT NULL, delay interval DEFAULT NULL, min_version int DEFAULT NULL,
@@ -800,10 +829,13 @@ CREATE TYPE outbox.settlement AS (
 	code text,
 	http_status int,
 	response text,
-	settled_at timestamptz
+	settled_at timestamptz,
+	content_type text,
+	payload_text text,
+	payload_bytes bytea
 );
 COMMENT ON TYPE outbox.settlement IS
-'What an on_settle function is told: the message, the handler''s name, the attempt that has been made and its outcome (delivered, retrying, dead, cancelled) with its code (NULL if delivered), the HTTP status (NULL if there was no answer), the start of the response, as much of it as outbox.max_response_capture keeps, and the time of this settlement';
+'What an on_settle function is told: the message, the handler''s name, the attempt that has been made and its outcome (delivered, retrying, dead, cancelled) with its code (NULL if delivered), the HTTP status (NULL if there was no answer), the start of the response, as much of it as outbox.max_response_capture keeps, and the time of this settlement. content_type and payload_text or payload_bytes are of a message whose payload is a text or bytes, and then payload is NULL';
 
 -- The options of a call as one object: jsonb ones as they are, the rest as text.
 CREATE FUNCTION outbox_internal.given(names text[], texts text[], kind text DEFAULT 'handler') RETURNS jsonb
@@ -1588,7 +1620,7 @@ Errors: undefined_object if there is no such handler.';
 
 CREATE FUNCTION outbox.claim(handler text, max_messages int DEFAULT 1, lease interval DEFAULT '5 minutes', version int DEFAULT NULL)
 RETURNS TABLE (id uuid, attempt int, topic text, payload jsonb, key text, tenant text, correlation_id text, headers jsonb,
-	staged_at timestamptz, leased_until timestamptz)
+	staged_at timestamptz, leased_until timestamptz, content_type text, payload_text text, payload_bytes bytea)
 LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 10 AS 'MODULE_PATHNAME', 'outbox_sql_claim';
 COMMENT ON FUNCTION outbox.claim IS
 'Lease messages of a pull handler, the oldest due ones first. Waits for no other consumer''s transaction, and no two get the same message.
@@ -1596,7 +1628,7 @@ Claim, commit, then work: only a committed claim counts its attempt, and a claim
 handler: name of a pull handler. max_messages: 1 to 10000. lease: how long, up to 30 days; a message that is not settled by then is claimed by the next consumer, with code lease_expired for the attempt, or is dead after the handler''s max_attempts.
 version: the consumer''s version; messages staged with a higher min_version are left alone. NULL is 0.
 On an ordered handler at most one message of a key is out at a time, the one with the smallest id first, and one claim returns at most half of max_locks_per_transaction messages.
-Returns a row for each message; none if nothing is due or the handler is paused. Rows that were written in the transaction that staged a message are seen by the claiming statement and all later ones, in every isolation level: messages that are too young for its snapshot are left to others.
+Returns a row for each message; none if nothing is due or the handler is paused. content_type and one of payload_text and payload_bytes are set, and payload is NULL, where the payload is a text or bytes. Rows that were written in the transaction that staged a message are seen by the claiming statement and all later ones, in every isolation level: messages that are too young for its snapshot are left to others.
 Errors: undefined_object for an unknown or dropped handler, wrong_object_type for a push handler, insufficient_privilege unless outbox.grant_consumer() allows it, invalid_parameter_value and null_value_not_allowed for arguments as above, read_only_sql_transaction, object_not_in_prerequisite_state in a copy of the database before outbox.adopt(). A transaction that has claimed cannot be prepared (feature_not_supported).';
 
 CREATE FUNCTION outbox.complete(handler text, id uuid, attempt int) RETURNS boolean
@@ -1701,7 +1733,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 					AND (f.proname = ANY (p.views) OR f.proname IN ('sender', 'aside') AND 'waiting' = ANY (p.views))),
 		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
 	FROM (VALUES
-		('producer', '{stage,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
+		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
 		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries}',
 			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules}'),
@@ -1855,7 +1887,7 @@ BEGIN
 	PERFORM outbox_internal.grant_part('producer', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_producer IS
-'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), and nothing else.
+'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.stage_text(), outbox.stage_bytes(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), and nothing else.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
 
@@ -4161,7 +4193,9 @@ SELECT m.id AS message_id, m.topic, m.key, m.tenant, m.correlation_id, m.dedupe_
 	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 3) AS delivered,
 	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 4) AS dead,
 	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 5) AS cancelled,
-	m.expires_at
+	m.expires_at,
+	m.content_type, m.payload_text, pg_catalog.octet_length(m.payload_bytes) AS payload_bytes_length,
+	pg_catalog.encode(pg_catalog.sha256(m.payload_bytes), 'hex') AS payload_bytes_sha256
 -- A view of one table alone could be written to.
 FROM outbox.message m CROSS JOIN (SELECT) AS nothing;
 COMMENT ON VIEW outbox.messages IS
@@ -4205,10 +4239,12 @@ COMMENT ON VIEW outbox.deliveries IS
 -- these, and the newest ones are found without the rest.
 CREATE VIEW outbox.dead_letters AS
 SELECT d.message_id, h.name AS handler, m.topic, d.code, d.http_status, d.error, d.attempts, m.staged_at, d.settled_at AS died_at,
-	m.payload, m.headers, m.key, m.tenant, m.correlation_id, d.handler_id
+	m.payload, m.headers, m.key, m.tenant, m.correlation_id, d.handler_id,
+	m.content_type, m.payload_text, pg_catalog.octet_length(m.payload_bytes) AS payload_bytes_length,
+	pg_catalog.encode(pg_catalog.sha256(m.payload_bytes), 'hex') AS payload_bytes_sha256
 FROM outbox.receipt d
 LEFT JOIN LATERAL (
-	SELECT x.topic, x.staged_at, x.payload, x.headers, x.key, x.tenant, x.correlation_id
+	SELECT x.topic, x.staged_at, x.payload, x.headers, x.key, x.tenant, x.correlation_id, x.content_type, x.payload_text, x.payload_bytes
 	FROM outbox.message x WHERE x.id OPERATOR(pg_catalog.=) d.message_id OFFSET 0) AS m ON true
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) d.handler_id
 WHERE d.state + 0 = 4;
@@ -4831,7 +4867,11 @@ BEGIN
 			(NULL, 'key', 'Key of the message'),
 			(NULL, 'tenant', 'Tenant of the message'),
 			(NULL, 'correlation_id', 'Correlation id of the message'),
-			(NULL, 'payload', 'Payload of the message'),
+			(NULL, 'payload', 'Payload of the message; NULL if it is a text or bytes'),
+			(NULL, 'content_type', 'What a payload is that is a text or bytes; NULL: JSON'),
+			(NULL, 'payload_text', 'The payload of a message that was staged with outbox.stage_text()'),
+			(NULL, 'payload_bytes_length', 'How many bytes the payload has of a message that was staged with outbox.stage_bytes()'),
+			(NULL, 'payload_bytes_sha256', 'Their SHA-256, in hexadecimal digits'),
 			(NULL, 'headers', 'Headers of the message'),
 			(NULL, 'staged_at', 'When the message was staged'),
 			(NULL, 'due_at', 'When the next attempt is due; of a leased one, when its lease ends; NULL once settled'),

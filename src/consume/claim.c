@@ -56,6 +56,9 @@ enum
 	OUT_HEADERS,
 	OUT_STAGED_AT,
 	OUT_LEASED_UNTIL,
+	OUT_CONTENT_TYPE,
+	OUT_PAYLOAD_TEXT,
+	OUT_PAYLOAD_BYTES,
 	OUT_COLUMNS
 };
 
@@ -171,6 +174,9 @@ return_message(Claim *claim, const OutboxDeliveryRow *row)
 	copy_column(claim, OUT_HEADERS, Anum_message_headers, values, isnull);
 	copy_column(claim, OUT_STAGED_AT, Anum_message_staged_at, values, isnull);
 	values[OUT_LEASED_UNTIL] = TimestampTzGetDatum(claim->leased_until);
+	copy_column(claim, OUT_CONTENT_TYPE, Anum_message_content_type, values, isnull);
+	copy_column(claim, OUT_PAYLOAD_TEXT, Anum_message_payload_text, values, isnull);
+	copy_column(claim, OUT_PAYLOAD_BYTES, Anum_message_payload_bytes, values, isnull);
 	tuplestore_putvalues(claim->result->setResult, claim->result->setDesc, values, isnull);
 }
 

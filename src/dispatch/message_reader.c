@@ -26,6 +26,7 @@
 #include "dispatch/durable.h"
 #include "dispatch/memory.h"
 #include "dispatch/message_reader.h"
+#include "format/content_type.h"
 #include "table/columns.h"
 #include "table/relation.h"
 
@@ -131,10 +132,68 @@ append_payload(StringInfo buf, Datum value, size_t *len)
 	return offset;
 }
 
+/* What is to be copied as it is.  Nothing is appended behind it that needs an alignment. */
+static size_t
+append_body(StringInfo buf, Datum value, size_t *len)
+{
+	size_t		offset = buf->len;
+	struct varlena *body = PG_DETOAST_DATUM_PACKED(value);
+
+	*len = VARSIZE_ANY_EXHDR(body);
+	appendBinaryStringInfo(buf, VARDATA_ANY(body), (int) *len);
+	if ((Pointer) body != DatumGetPointer(value))
+		pfree(body);
+	return offset;
+}
+
+/* The payload of the message in the slot, which has one of three columns, and what it is. */
+static Datum
+get_payload(OutboxPayloadKind *kind)
+{
+	OutboxContentType type;
+	bool		isnull;
+	Datum		value;
+	Datum		content_type;
+
+	*kind = OUTBOX_PAYLOAD_JSON;
+	value = get(Anum_message_payload, &isnull);
+	if (!isnull)
+		return value;
+	*kind = OUTBOX_PAYLOAD_BYTES;
+	value = get(Anum_message_payload_bytes, &isnull);
+	if (!isnull)
+		return value;
+	*kind = OUTBOX_PAYLOAD_TEXT;
+	value = get(Anum_message_payload_text, &isnull);
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("message has no payload"),
+				 errhint("Its row was changed by hand: payload, payload_text and payload_bytes are all NULL.")));
+	content_type = get(Anum_message_content_type, &isnull);
+	if (!isnull)
+	{
+		text	   *t = DatumGetTextPP(content_type);
+
+		if (outbox_content_type_read(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t), &type) && type.is_json)
+			*kind = OUTBOX_PAYLOAD_JSON_TEXT;
+	}
+	return value;
+}
+
 static const char *
 string_at(const OutboxMessage *message, size_t offset)
 {
 	return offset == 0 ? NULL : (const char *) message + offset;
+}
+
+static size_t
+append_content_type(StringInfo buf)
+{
+	bool		isnull;
+	Datum		value = get(Anum_message_content_type, &isnull);
+
+	return append_text(buf, value, isnull);
 }
 
 /*
@@ -154,6 +213,8 @@ build(const pg_uuid_t *id, MemoryContext context)
 	size_t		tenant;
 	size_t		correlation_id;
 	size_t		headers;
+	size_t		content_type = 0;
+	OutboxPayloadKind kind;
 	size_t		payload = 0;
 	size_t		payload_len;
 	bool		large;
@@ -171,11 +232,13 @@ build(const pg_uuid_t *id, MemoryContext context)
 	tenant = append_text(&buf, value, isnull);
 	value = get(Anum_message_correlation_id, &isnull);
 	correlation_id = append_text(&buf, value, isnull);
-	value = get(Anum_message_payload, &isnull);
+	value = get_payload(&kind);
+	if (kind != OUTBOX_PAYLOAD_JSON)
+		content_type = append_content_type(&buf);
 	payload_len = toast_raw_datum_size(value);
 	large = payload_len > OUTBOX_LARGE_PAYLOAD;
 	if (!large)
-		payload = append_payload(&buf, value, &payload_len);
+		payload = kind == OUTBOX_PAYLOAD_JSON ? append_payload(&buf, value, &payload_len) : append_body(&buf, value, &payload_len);
 
 	message = MemoryContextAlloc(context, buf.len);
 	memcpy(message, buf.data, buf.len);
@@ -187,6 +250,8 @@ build(const pg_uuid_t *id, MemoryContext context)
 	message->tenant = string_at(message, tenant);
 	message->correlation_id = string_at(message, correlation_id);
 	message->headers = (const Jsonb *) string_at(message, headers);
+	message->content_type = string_at(message, content_type);
+	message->kind = kind;
 	message->payload = string_at(message, payload);
 	message->payload_len = payload_len;
 	message->large = large;
@@ -259,18 +324,23 @@ outbox_message_read(const pg_uuid_t *id, MemoryContext context)
 	return find(id) ? build(id, context) : NULL;
 }
 
-Jsonb *
-outbox_message_read_payload(const pg_uuid_t *id, MemoryContext context)
+struct varlena *
+outbox_message_read_payload(const pg_uuid_t *id, OutboxPayloadKind kind, MemoryContext context)
 {
 	MemoryContext oldcontext;
-	Jsonb	   *payload;
-	bool		isnull;
+	OutboxPayloadKind found;
+	struct varlena *payload;
 
 	if (!find(id))
 		return NULL;
 	oldcontext = MemoryContextSwitchTo(context);
-	payload = DatumGetJsonbPCopy(get(Anum_message_payload, &isnull));
+	payload = PG_DETOAST_DATUM_COPY(get_payload(&found));
 	MemoryContextSwitchTo(oldcontext);
+	if (found != kind)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("payload of a message has become one of another kind"),
+				 errhint("Its row was changed by hand.")));
 	return payload;
 }
 

@@ -31,8 +31,12 @@ extern void outbox_message_reader_forget(void);
  */
 extern OutboxMessage *outbox_message_read(const pg_uuid_t *id, MemoryContext context);
 
-/* Its payload by itself, in the stored form, decompressed, in a memory context; NULL if there is no such message. */
-extern Jsonb *outbox_message_read_payload(const pg_uuid_t *id, MemoryContext context);
+/*
+ * Its payload by itself, in the stored form, decompressed, in a memory
+ * context; NULL if there is no such message.  Raises if it is of another kind
+ * by now.
+ */
+extern struct varlena *outbox_message_read_payload(const pg_uuid_t *id, OutboxPayloadKind kind, MemoryContext context);
 
 /* The one that was read must be durable before it is sent (durable.h). */
 extern void outbox_message_note_durability(void);

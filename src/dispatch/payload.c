@@ -21,8 +21,9 @@
 #include "dispatch/schedule.h"
 #include "dispatch/settle.h"
 #include "format/encode.h"
-#include "format/json_text.h"
 #include "format/message.h"
+#include "format/payload_text.h"
+#include "format/request.h"
 #include "worker/clock.h"
 
 /* So much is written at once, and for so long in one turn of the loop. */
@@ -52,9 +53,17 @@ typedef enum PayloadState
 	THERE
 } PayloadState;
 
-struct OutboxPayload
+/* A payload is kept in the shape it is sent in, of which some have two. */
+typedef struct PayloadKey
 {
 	pg_uuid_t	id;				/* of the message */
+	bool		embedded;		/* as it stands in JSON of ours, if that is not as it stands by itself */
+} PayloadKey;
+
+struct OutboxPayload
+{
+	PayloadKey	key;
+	OutboxPayloadKind kind;
 	PayloadState state;
 	dlist_node	link;
 	dlist_head	deliveries;		/* that share it */
@@ -63,16 +72,16 @@ struct OutboxPayload
 
 	/* while it is written */
 	MemoryContext context;		/* holds the stored form and what writing needs; NULL: there is none */
-	Jsonb	   *stored;			/* NULL: READ found no such message */
-	OutboxJsonText writer;
+	struct varlena *stored;		/* NULL: READ found no such message */
+	OutboxPayloadText writer;
 	StringInfoData slice;		/* in another encoding than UTF-8: written, not converted yet */
 
-	StringInfoData text;		/* in UTF-8; data is NULL before it is begun */
+	StringInfoData text;		/* in UTF-8, or bytes; data is NULL before it is begun */
 };
 
 typedef struct PayloadEntry
 {
-	pg_uuid_t	id;
+	PayloadKey	key;
 	OutboxPayload *payload;
 } PayloadEntry;
 
@@ -96,15 +105,15 @@ outbox_payloads_init(MemoryContext context)
 	payloads_context = context;
 	memset(&ctl, 0, sizeof(ctl));
 	ctl.hcxt = context;
-	ctl.keysize = sizeof(pg_uuid_t);
+	ctl.keysize = sizeof(PayloadKey);
 	ctl.entrysize = sizeof(PayloadEntry);
 	payloads = hash_create("outbox large payloads", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
 static OutboxPayload *
-find_payload(const pg_uuid_t *id)
+find_payload(const PayloadKey *key)
 {
-	PayloadEntry *entry = hash_search(payloads, id, HASH_FIND, NULL);
+	PayloadEntry *entry = hash_search(payloads, key, HASH_FIND, NULL);
 
 	return entry ? entry->payload : NULL;
 }
@@ -127,7 +136,7 @@ count_memory(OutboxPayload *payload, size_t bytes)
 static void
 free_payload(OutboxPayload *payload)
 {
-	(void) hash_search(payloads, &payload->id, HASH_REMOVE, NULL);
+	(void) hash_search(payloads, &payload->key, HASH_REMOVE, NULL);
 	if (payload->state != THERE)
 		dlist_delete(&payload->link);
 	if (payload->context != NULL)
@@ -140,26 +149,48 @@ free_payload(OutboxPayload *payload)
 	pfree(payload);
 }
 
-/* What it takes until it has been written: about as much text as there is of the stored form. */
-static size_t
-first_estimate(size_t stored_size)
+/* The shape in which the delivery's lane sends it. */
+static PayloadKey
+wanted_shape(const OutboxDelivery *delivery)
 {
-	return 2 * stored_size + SLICE + LONGEST_NUMBER;
+	PayloadKey	key;
+
+	memset(&key, 0, sizeof(key));
+	key.id = delivery->id;
+	key.embedded = delivery->lane->handler->form->embeds && outbox_payload_is_quoted(delivery->message->kind);
+	return key;
+}
+
+/* How much text there will be, about as much as of the stored form; of base64 a third more. */
+static size_t
+expected_length(OutboxPayloadKind kind, bool embedded, size_t stored_size)
+{
+	if (kind == OUTBOX_PAYLOAD_BYTES && embedded)
+		return outbox_payload_text_length(kind, NULL, stored_size);
+	return stored_size;
+}
+
+/* What it takes until it has been written. */
+static size_t
+first_estimate(const OutboxMessage *message, bool embedded)
+{
+	return message->payload_len + expected_length(message->kind, embedded, message->payload_len) + SLICE + LONGEST_NUMBER;
 }
 
 static OutboxPayload *
-create_payload(const OutboxMessage *message)
+create_payload(const OutboxMessage *message, const PayloadKey *key)
 {
 	OutboxPayload *payload = MemoryContextAllocZero(payloads_context, sizeof(OutboxPayload));
-	PayloadEntry *entry = hash_search(payloads, &message->id, HASH_ENTER, NULL);
+	PayloadEntry *entry = hash_search(payloads, key, HASH_ENTER, NULL);
 
 	entry->payload = payload;
-	payload->id = message->id;
+	payload->key = *key;
+	payload->kind = message->kind;
 	payload->state = ASKED;
 	payload->stored_size = message->payload_len;
 	dlist_init(&payload->deliveries);
 	dlist_push_tail(&asked, &payload->link);
-	count_memory(payload, first_estimate(message->payload_len));
+	count_memory(payload, first_estimate(message, key->embedded));
 	return payload;
 }
 
@@ -194,6 +225,21 @@ provide(OutboxPayload *payload, OutboxDelivery *delivery)
 	delivery->message->payload = payload->text.data;
 	delivery->message->payload_len = payload->text.len;
 	outbox_lane_enqueue(delivery->lane, delivery);
+}
+
+void
+outbox_payload_fit(OutboxDelivery *delivery, bool waits)
+{
+	const OutboxPayload *payload = delivery->payload;
+
+	if (payload == NULL || !outbox_payload_is_quoted(payload->kind) || delivery->lane->handler == NULL)
+		return;
+	if (!waits && wanted_shape(delivery).embedded == payload->key.embedded)
+		return;
+	delivery->message->payload = NULL;
+	delivery->message->payload_len = payload->stored_size;
+	outbox_payload_release(delivery);
+	delivery->awaits_payload = true;
 }
 
 /*
@@ -283,8 +329,9 @@ outbox_payloads_ask(OutboxLane *lane, TimestampTz now)
 
 	while (lane->nlarge > 0 && could_send_more(lane, now) && (delivery = next_unasked(lane)) != NULL)
 	{
-		OutboxPayload *payload = find_payload(&delivery->id);
-		size_t		bytes = first_estimate(delivery->message->payload_len);
+		PayloadKey	key = wanted_shape(delivery);
+		OutboxPayload *payload = find_payload(&key);
+		size_t		bytes = first_estimate(delivery->message, key.embedded);
 
 		if (payload != NULL ? !may_share(lane) : !may_have(lane, bytes, now))
 		{
@@ -292,7 +339,7 @@ outbox_payloads_ask(OutboxLane *lane, TimestampTz now)
 			return false;
 		}
 		if (payload == NULL)
-			payload = create_payload(delivery->message);
+			payload = create_payload(delivery->message, &key);
 		share(payload, delivery);
 		if (payload->state == THERE)
 			provide(payload, delivery);
@@ -330,7 +377,7 @@ outbox_payloads_read(void)
 
 		reading = payload;
 		payload->context = AllocSetContextCreate(payloads_context, "outbox payload", ALLOCSET_SMALL_SIZES);
-		payload->stored = outbox_message_read_payload(&payload->id, payload->context);
+		payload->stored = outbox_message_read_payload(&payload->key.id, payload->kind, payload->context);
 		reading = NULL;
 		if (payload->stored != NULL)
 			outbox_message_note_durability();
@@ -410,7 +457,7 @@ outbox_payloads_abort(void)
 
 	if (found)
 	{
-		culprit = reading->id;
+		culprit = reading->key.id;
 		drop_stored(reading);
 	}
 	reading = NULL;
@@ -427,7 +474,19 @@ outbox_payloads_abort(void)
 void
 outbox_payload_bury(const pg_uuid_t *id, const char *error)
 {
-	bury_unreadable(find_payload(id), error);
+	PayloadKey	key;
+
+	memset(&key, 0, sizeof(key));
+	key.id = *id;
+	for (int embedded = 0; embedded <= 1; embedded++)
+	{
+		OutboxPayload *payload;
+
+		key.embedded = embedded == 1;
+		payload = find_payload(&key);
+		if (payload != NULL && payload->state == ASKED)
+			bury_unreadable(payload, error);
+	}
 }
 
 /*
@@ -442,9 +501,9 @@ outbox_payloads_writing(void)
 
 /* Is what is written not what is sent? */
 static bool
-is_other_encoding(void)
+is_other_encoding(const OutboxPayload *payload)
 {
-	return GetDatabaseEncoding() != PG_UTF8;
+	return GetDatabaseEncoding() != PG_UTF8 && payload->kind != OUTBOX_PAYLOAD_BYTES;
 }
 
 /* There is no encoding where SQL_ASCII is: only UTF-8 is JSON to anybody else. */
@@ -458,13 +517,18 @@ static void
 begin_text(OutboxPayload *payload)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(payload->context);
+	size_t		expected = expected_length(payload->kind, payload->key.embedded, payload->stored_size);
 
-	outbox_json_text_begin(&payload->writer, payload->stored);
-	if (is_other_encoding())
+	if (payload->kind == OUTBOX_PAYLOAD_JSON)
+		outbox_payload_text_begin_json(&payload->writer, (const Jsonb *) payload->stored);
+	else
+		outbox_payload_text_begin(&payload->writer, payload->kind, VARDATA(payload->stored),
+								  VARSIZE(payload->stored) - VARHDRSZ, payload->key.embedded);
+	if (is_other_encoding(payload))
 		initStringInfo(&payload->slice);
 	MemoryContextSwitchTo(oldcontext);
 
-	payload->text.maxlen = (int) Min(payload->stored_size + SLICE + LONGEST_NUMBER, MaxAllocSize);
+	payload->text.maxlen = (int) Min(expected + SLICE + LONGEST_NUMBER, MaxAllocSize);
 	payload->text.data = MemoryContextAlloc(payloads_context, payload->text.maxlen);
 	resetStringInfo(&payload->text);
 }
@@ -481,7 +545,7 @@ reserve_slice(OutboxPayload *payload)
 	int64		room = payload->text.maxlen - payload->text.len;
 	int64		more;
 
-	if (is_other_encoding())
+	if (is_other_encoding(payload))
 		slice *= MAX_GROWTH;
 	if (room > slice || payload->text.maxlen == MaxAllocSize)
 		return true;
@@ -527,8 +591,8 @@ write_slice(OutboxPayload *payload)
 	MemoryContext oldcontext = MemoryContextSwitchTo(payload->context);
 	bool		whole;
 
-	whole = outbox_json_text_write(&payload->writer, is_other_encoding() ? &payload->slice : &payload->text, SLICE);
-	if (is_other_encoding())
+	whole = outbox_payload_text_write(&payload->writer, is_other_encoding(payload) ? &payload->slice : &payload->text, SLICE);
+	if (is_other_encoding(payload))
 		convert_slice(payload, whole);
 	MemoryContextSwitchTo(oldcontext);
 	return whole;

@@ -6,10 +6,12 @@
  * A delivery whose payload is large is taken into memory without it and waits
  * in its lane, apart.  When the lane could send it and there is memory
  * (memory.h), the payload is asked for; then it is read in a transaction, and
- * written out as JSON text in UTF-8, some of it in each turn of the loop, so
- * that nobody waits long for it.  The text is shared by all deliveries of the
- * message, of whatever handler, and given back when the last of them has been
- * answered.
+ * written out as it is sent, some of it in each turn of the loop, so that
+ * nobody waits long for it: as JSON text or another text in UTF-8, or as
+ * bytes; embedded in JSON the latter two look otherwise, and are another
+ * payload.  The text is shared by all deliveries of the message, of whatever
+ * handler, that send it in the same shape, and given back when the last of
+ * them has been answered.
  *
  *		asked for ──transaction──► read ──slices──► there
  *
@@ -36,6 +38,14 @@ extern bool outbox_payloads_ask(OutboxLane *lane, TimestampTz now);
 
 /* The delivery has no use for its payload any more. */
 extern void outbox_payload_release(OutboxDelivery *delivery);
+
+/*
+ * The delivery was out, and is about to be queued again, or to wait for others
+ * of its key: if its handler sends in another format by now, in which its
+ * payload looks otherwise, or may do so until it has waited, that has to be
+ * asked for anew.
+ */
+extern void outbox_payload_fit(OutboxDelivery *delivery, bool waits);
 
 /* The lane sends nothing of what it has: nobody has to wait for it. */
 extern void outbox_payloads_let_others_go(const OutboxLane *lane);

@@ -24,6 +24,7 @@
 #include "dispatch/reload.h"
 #include "dispatch/schedule.h"
 #include "dispatch/send.h"
+#include "format/request.h"
 #include "table/relation.h"
 #include "worker/clock.h"
 #include "worker/installation.h"
@@ -179,6 +180,20 @@ past_time(TimestampTz wall)
 	return wall == 0 ? 0 : Min(outbox_to_steady(wall), seen_now);
 }
 
+/*
+ * Large payloads are in memory as the handler's format wants them.  If that
+ * has changed, they are read anew.
+ */
+static void
+set_form(OutboxLane *lane, const OutboxHandler *handler)
+{
+	if (lane->handler == NULL || lane->handler->form->embeds == handler->form->embeds)
+		return;
+	outbox_lane_forget_unsent(lane, NULL, NULL);
+	lane->reads_after = 0;
+	outbox_lane_reread(lane, DT_NOBEGIN);
+}
+
 /* What the last dispatcher knew of the handler. */
 static void
 restore(OutboxLane *lane, const OutboxHandler *handler)
@@ -223,6 +238,7 @@ take_handler(void *arg, OutboxHandler *handler)
 	limit_waits(lane, handler);
 	if (handler->ordered)
 		set_order(lane, handler);
+	set_form(lane, handler);
 	retire(lane->handler);
 	handler->current = true;
 	lane->handler = handler;

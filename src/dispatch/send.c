@@ -177,7 +177,10 @@ outbox_send_retire(OutboxHandler *handler)
 static void
 put_back(OutboxDelivery *delivery)
 {
-	if (!outbox_order_taken_back(delivery))
+	bool		waits = outbox_order_taken_back(delivery);
+
+	outbox_payload_fit(delivery, waits);
+	if (!waits)
 		outbox_lane_put_back(delivery->lane, delivery);
 }
 

@@ -115,7 +115,7 @@ read_message(OutboxDelivery *delivery)
 	if (delivery->attempts > 0)
 		delivery->waits_since = delivery->message->staged_at;
 	size = GetMemoryChunkSpace(delivery->message);
-	outbox_delivery_grow(delivery, size + outbox_request_room(delivery->lane->handler->form, size));
+	outbox_delivery_grow(delivery, size + outbox_request_room(delivery->lane->handler->form, delivery->message, size));
 }
 
 /* Both are kept until the transaction is over; then they are queued. */

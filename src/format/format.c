@@ -43,6 +43,16 @@ append_id_and_time(StringInfo out, const OutboxMessage *message, const char *tim
 	appendStringInfoCharMacro(out, '"');
 }
 
+/* As the JSON format of CloudEvents calls it. */
+static void
+append_data_name(StringInfo out, const OutboxMessage *message)
+{
+	if (message->kind == OUTBOX_PAYLOAD_BYTES)
+		append_literal(out, ",\"data_base64\":");
+	else
+		append_literal(out, ",\"data\":");
+}
+
 static void
 append_envelope_head(StringInfo out, const OutboxMessage *message, const char *source)
 {
@@ -51,7 +61,8 @@ append_envelope_head(StringInfo out, const OutboxMessage *message, const char *s
 	append_member(out, "key", message->key);
 	append_member(out, "tenant", message->tenant);
 	append_member(out, "correlation_id", message->correlation_id);
-	append_literal(out, ",\"data\":");
+	append_member(out, "content_type", message->content_type);
+	append_data_name(out, message);
 }
 
 /* The distributed tracing extension of CloudEvents. */
@@ -86,7 +97,10 @@ append_event_head(StringInfo out, const OutboxMessage *message, const char *sour
 	append_member(out, "tenant", message->tenant);
 	append_member(out, "correlationid", message->correlation_id);
 	append_trace(out, message);
-	append_literal(out, ",\"datacontenttype\":\"application/json\",\"data\":");
+	if (message->content_type == NULL)
+		append_literal(out, ",\"datacontenttype\":\"application/json\"");
+	append_member(out, "datacontenttype", message->content_type);
+	append_data_name(out, message);
 }
 
 /*

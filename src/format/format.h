@@ -26,16 +26,20 @@ typedef struct OutboxFormat
 {
 	const char *name;			/* as the option format has it */
 
-	/* The header content-type: of one message, and of an array of them.  NULL: it cannot be sent in batches. */
+	/*
+	 * The header content-type: of one message, and of an array of them.  NULL:
+	 * it cannot be sent in batches.  A message's own takes its place where the
+	 * body is nothing but the payload.
+	 */
 	const char *content_type;
 	const char *batch_content_type;
 	bool		own_content_type;	/* a handler's own header content-type takes its place */
 
 	/*
-	 * A message is its payload's own bytes, as they are, between what these
+	 * A message is its payload, as payload_text.h writes it, between what these
 	 * two say.  The first appends what stands before, in the server's
 	 * encoding; source is where events come from.  NULL: nothing stands
-	 * before or behind, so that the payload need not be copied.
+	 * before or behind: it is sent as it is, and need not be copied.
 	 */
 	void		(*append_head) (StringInfo out, const OutboxMessage *message, const char *source);
 	const char *tail;

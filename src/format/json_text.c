@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * json_text.c
- *		A jsonb value as JSON text, written piece by piece.
+ *		A jsonb value, or a string, as JSON text, written piece by piece.
  *
  * Promises: see json_text.h.
  *
@@ -22,6 +22,16 @@ outbox_json_text_begin(OutboxJsonText *text, const Jsonb *value)
 	memset(text, 0, sizeof(*text));
 	text->iterator = JsonbIteratorInit((JsonbContainer *) &value->root);
 	text->is_first = true;
+}
+
+void
+outbox_json_text_begin_string(OutboxJsonText *text, const char *string, int len)
+{
+	memset(text, 0, sizeof(*text));
+	text->string = string;
+	text->string_len = len;
+	text->behind = "\"";
+	text->is_unquoted = true;
 }
 
 /* How many bytes from the start need no escape. */
@@ -200,12 +210,32 @@ outbox_json_text_write(OutboxJsonText *text, StringInfo out, int max)
 {
 	int			end = max > PG_INT32_MAX - out->len ? PG_INT32_MAX : out->len + max;
 
+	if (text->is_unquoted)
+		appendStringInfoCharMacro(out, '"');
+	text->is_unquoted = false;
 	while (out->len < end)
 	{
 		if (text->string != NULL)
 			write_string(text, out, end);
-		else if (!write_token(text, out, end))
+		else if (text->iterator == NULL || !write_token(text, out, end))
 			return true;
 	}
 	return false;
+}
+
+size_t
+outbox_json_string_length(const char *string, size_t len)
+{
+	size_t		length = len + 2;
+
+	for (size_t i = 0; i < len; i++)
+	{
+		unsigned char c = (unsigned char) string[i];
+
+		if (c == '"' || c == '\\' || c == '\b' || c == '\f' || c == '\n' || c == '\r' || c == '\t')
+			length += 1;
+		else if (c < ' ')
+			length += 5;
+	}
+	return length;
 }

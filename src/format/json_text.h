@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * json_text.h
- *		A jsonb value as JSON text, written piece by piece.
+ *		A jsonb value, or a string, as JSON text, written piece by piece.
  *
  * The text is what jsonb's own output function gives, to the byte.  That one
  * cannot be stopped, and a payload of 64 MB takes it the better part of a
@@ -29,6 +29,7 @@ typedef struct OutboxJsonText
 	const char *string;			/* the rest of one that is being written, NULL: none is */
 	int			string_len;
 	const char *behind;			/* what follows it */
+	bool		is_unquoted;	/* a string by itself, before its first quote */
 } OutboxJsonText;
 
 /*
@@ -38,7 +39,13 @@ typedef struct OutboxJsonText
  */
 extern void outbox_json_text_begin(OutboxJsonText *text, const Jsonb *value);
 
+/* Begin with what becomes a string by itself. */
+extern void outbox_json_text_begin_string(OutboxJsonText *text, const char *string, int len);
+
 /* Append about max bytes more to out.  True when that was the rest. */
 extern bool outbox_json_text_write(OutboxJsonText *text, StringInfo out, int max);
+
+/* How long a string is as JSON text, quotes and escapes included. */
+extern size_t outbox_json_string_length(const char *string, size_t len);
 
 #endif							/* OUTBOX_JSON_TEXT_H */

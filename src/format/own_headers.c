@@ -161,6 +161,10 @@ refuse_name(const JsonbValue *name, OutboxHeaderAuthor author, OutboxFault *faul
 		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 							"Use the handler's option authorization, which is kept secret.",
 							"header \"%.*s\" is reserved", len, text);
+	if (author == OUTBOX_HEADERS_OF_MESSAGE && name_is(text, len, "content-type"))
+		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
+							"Pass it as content_type to outbox.stage_text() or outbox.stage_bytes(), or set it on the handler for its JSON.",
+							"header \"%.*s\" cannot be set by a message", len, text);
 	if (author == OUTBOX_HEADERS_OF_MESSAGE &&
 		header_is_allowed(text, len, OUTBOX_HEADERS_OF_HANDLER))
 		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,

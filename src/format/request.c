@@ -19,6 +19,7 @@
 #include "format/encode.h"
 #include "format/lines.h"
 #include "format/own_headers.h"
+#include "format/payload_text.h"
 #include "format/request.h"
 #include "format/trace.h"
 
@@ -144,6 +145,17 @@ outbox_event_source(const char *database)
 	return source.data;
 }
 
+static void
+set_content_type(OutboxRequestForm *form, const char *value)
+{
+	StringInfoData line;
+
+	initStringInfo(&line);
+	outbox_append_own_header(&line, "content-type", strlen("content-type"), value, strlen(value));
+	form->content_type = line.data;
+	form->content_type_len = (int) strlen(line.data);
+}
+
 OutboxRequestForm *
 outbox_request_form(const OutboxRequestOptions *options)
 {
@@ -159,6 +171,7 @@ outbox_request_form(const OutboxRequestOptions *options)
 				 errmsg("format %s cannot be sent in batches", format->name)));
 	form->format = format;
 	form->batch = options->batch;
+	form->embeds = options->batch || format->append_head != NULL;
 	own = handler_header(options, CE_SOURCE);
 	form->source = own ? own : pstrdup(options->source);
 	if (options->nsecrets > 0)
@@ -166,7 +179,10 @@ outbox_request_form(const OutboxRequestOptions *options)
 
 	begin(&lines);
 	own = format->own_content_type ? handler_header(options, "content-type") : NULL;
-	written_line(&lines, "content-type", own ? own : content_type);
+	if (form->embeds)
+		written_line(&lines, "content-type", own ? own : content_type);
+	else
+		set_content_type(form, own ? own : content_type);
 	own = handler_header(options, "user-agent");
 	written_line(&lines, "user-agent", own ? own : options->user_agent);
 	data_line(&lines, "outbox-handler", options->handler);
@@ -317,11 +333,25 @@ write_own_headers(OutboxRequest *request, const OutboxRequestForm *form, const J
 }
 
 static void
+write_content_type(OutboxRequest *request, const OutboxRequestForm *form, const OutboxMessage *message)
+{
+	if (message->content_type != NULL)
+	{
+		written_line(request, "content-type", message->content_type);
+		return;
+	}
+	outbox_note_line(request);
+	appendBinaryStringInfo(&request->buffer, form->content_type, form->content_type_len + 1);
+}
+
+static void
 write_message_headers(OutboxRequest *request, const OutboxRequestForm *form,
 					  const OutboxRequestItem *item)
 {
 	const OutboxMessage *message = item->message;
 
+	if (form->content_type != NULL)
+		write_content_type(request, form, message);
 	data_line(request, "outbox-topic", message->topic);
 	int_line(request, "outbox-attempt", item->attempt);
 	data_line(request, "outbox-tenant", message->tenant);
@@ -362,6 +392,22 @@ write_batch_headers(OutboxRequest *request, const OutboxRequestItem *items, int 
 	data_line(request, "outbox-topic", topic);
 	int_line(request, "outbox-attempt", attempt);
 	data_line(request, "outbox-tenant", tenant);
+}
+
+/* Append a payload that is not large to JSON of ours. */
+static void
+append_embedded(StringInfo buffer, const OutboxMessage *message)
+{
+	OutboxPayloadText text;
+
+	if (!outbox_payload_is_quoted(message->kind))
+	{
+		appendBinaryStringInfo(buffer, message->payload, (int) message->payload_len);
+		return;
+	}
+	outbox_payload_text_begin(&text, message->kind, message->payload, message->payload_len, true);
+	while (!outbox_payload_text_write(&text, buffer, PG_INT32_MAX))
+		;
 }
 
 /* Leave text as the body in the buffer, given that it is all the buffer holds, or lies outside of it. */
@@ -451,7 +497,7 @@ append_messages(OutboxRequest *request, const OutboxRequestForm *form,
 			start = buffer->len;
 		}
 		else
-			appendBinaryStringInfo(buffer, message->payload, (int) message->payload_len);
+			append_embedded(buffer, message);
 		if (format->tail != NULL)
 			appendStringInfoString(buffer, format->tail);
 	}
@@ -471,19 +517,19 @@ write_body(OutboxRequest *request, const OutboxRequestForm *form,
 		   const OutboxRequestItem *items, int nitems)
 {
 	const OutboxMessage *message = items[0].message;
-	bool		own_bytes = !form->batch && form->format->append_head == NULL;
 	const char *text;
 	const char *utf8;
 	size_t		len;
 
 	request->body = NULL;
-	if (own_bytes && message->large)
+	/* Nobody converts bytes, and a large text is in UTF-8 already. */
+	if (!form->embeds && (message->large || message->kind == OUTBOX_PAYLOAD_BYTES))
 	{
 		request->body = message->payload;
 		request->body_len = message->payload_len;
 		return;
 	}
-	if (own_bytes)
+	if (!form->embeds)
 	{
 		text = message->payload;
 		len = message->payload_len;
@@ -499,7 +545,7 @@ write_body(OutboxRequest *request, const OutboxRequestForm *form,
 
 	utf8 = outbox_to_utf8(text, len, &len);
 	check_utf8(utf8, len);
-	if (own_bytes && utf8 == text)
+	if (!form->embeds && utf8 == text)
 	{
 		request->body = text;
 		request->body_len = len;
@@ -537,10 +583,14 @@ outbox_request_write(OutboxRequest *request, const OutboxRequestForm *form,
 }
 
 size_t
-outbox_request_room(const OutboxRequestForm *form, size_t message_size)
+outbox_request_room(const OutboxRequestForm *form, const OutboxMessage *message, size_t message_size)
 {
+	size_t		room = message_size + (form->batch ? 0 : LINES_ROOM);
+
+	if (form->embeds && !message->large && outbox_payload_is_quoted(message->kind))
+		room += outbox_payload_text_length(message->kind, message->payload, message->payload_len) - message->payload_len;
 	/* The buffer doubles as it grows. */
-	return 2 * (message_size + (form->batch ? 0 : LINES_ROOM));
+	return 2 * room;
 }
 
 void

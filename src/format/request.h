@@ -48,12 +48,15 @@ typedef struct OutboxRequestForm
 {
 	const OutboxFormat *format;
 	bool		batch;
+	bool		embeds;			/* payloads are embedded in JSON of ours, see payload_text.h */
 	const char *source;
 	OutboxSigner *signer;		/* NULL: requests are not signed */
 
 	/* "name: value" lines for HttpTarget */
 	const char **headers;
 	int			nheaders;
+	const char *content_type;	/* the line that a message's own may take the place of; NULL: it is among those */
+	int			content_type_len;
 } OutboxRequestForm;
 
 /*
@@ -79,7 +82,8 @@ typedef struct OutboxRequestItem
  * A request as the transport takes it.  Zero it before its first use; after
  * that it may be written again and again, reusing its memory.  body may
  * point into the message, which must stay as long as the request.  Where
- * large payloads are in it, the body is in parts, of which they are some.
+ * large payloads are in it, the body is in parts, of which they are some; they
+ * have to be in the form's own shape, embedded or not.
  *
  * What writing needs for a moment it takes from the current context, and
  * frees; what an error leaves behind goes with that context.
@@ -101,8 +105,8 @@ typedef struct OutboxRequest
 	int			max_parts;
 } OutboxRequest;
 
-/* How much memory a message of that size, as one chunk, takes in a request at most, but for a large payload. */
-extern size_t outbox_request_room(const OutboxRequestForm *form, size_t message_size);
+/* How much memory a message, a chunk of that size, takes in a request at most, but for a large payload. */
+extern size_t outbox_request_room(const OutboxRequestForm *form, const OutboxMessage *message, size_t message_size);
 
 /*
  * Write the request for nitems messages: one, unless the form is for

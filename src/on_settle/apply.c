@@ -52,7 +52,7 @@
 static OutboxPlan load_plan = {
 	.sql = "SELECT k.message_id, k.handler_id, k.attempt, k.state, k.streak, k.http_status, k.code, k.error, k.response, "
 	"k.due_at, k.finished_at, k.duration_us, h.name, h.on_settle, "
-	"m.topic, m.payload, m.key, m.tenant, m.correlation_id, " OUTBOX_RETRY_COLUMNS " "
+	"m.topic, m.payload, m.key, m.tenant, m.correlation_id, m.content_type, m.payload_text, m.payload_bytes, " OUTBOX_RETRY_COLUMNS " "
 	"FROM outbox.on_settle_queue k LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) k.handler_id "
 	"LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) k.message_id "
 	"WHERE k.id OPERATOR(pg_catalog.=) $1 FOR UPDATE OF k SKIP LOCKED",
@@ -81,6 +81,9 @@ typedef enum LoadColumn
 	COL_KEY,
 	COL_TENANT,
 	COL_CORRELATION_ID,
+	COL_CONTENT_TYPE,
+	COL_PAYLOAD_TEXT,
+	COL_PAYLOAD_BYTES,
 	COL_RETRY
 } LoadColumn;
 
@@ -241,7 +244,7 @@ outcome_name(OutboxState state)
 	}
 }
 
-#define SETTLEMENT_COLUMNS 13
+#define SETTLEMENT_COLUMNS 16
 
 /* What the function is told: a value of type outbox.settlement. */
 static Datum
@@ -270,6 +273,8 @@ make_argument(const HandOver *h, Oid *type)
 	n++;
 	values[n] = TimestampTzGetDatum(h->now);
 	nulls[n++] = false;
+	for (LoadColumn column = COL_CONTENT_TYPE; column <= COL_PAYLOAD_BYTES; column++, n++)
+		values[n] = outbox_query_datum(&h->row, column, &nulls[n]);
 	Assert(n == SETTLEMENT_COLUMNS);
 
 	*type = get_rel_type_id(outbox_relation_oid("settlement", false));

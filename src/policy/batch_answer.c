@@ -518,7 +518,7 @@ read_body(const OutboxAnswerBody *body, Batch *batch)
 
 	return body->complete && !body->encoded && take_text(&reader, batch) &&
 		pg_encoding_verifymbstr(PG_UTF8, body->bytes, (int) body->len) == (int) body->len &&
-		outbox_is_json(body->bytes, body->len);
+		outbox_is_json(body->bytes, body->len, PG_UTF8);
 }
 
 static void

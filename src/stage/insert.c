@@ -12,6 +12,16 @@
 
 #include "stage/insert.h"
 
+static void
+set_body(TupleTableSlot *row, const OutboxNewMessage *message)
+{
+	outbox_row_set_pointer(row, Anum_message_content_type, message->content_type);
+	if (message->kind == OUTBOX_PAYLOAD_BYTES)
+		outbox_row_set_pointer(row, Anum_message_payload_bytes, message->body);
+	else
+		outbox_row_set_pointer(row, Anum_message_payload_text, message->body);
+}
+
 void
 outbox_insert_message(OutboxWriter *writer, const OutboxNewMessage *message)
 {
@@ -36,6 +46,8 @@ outbox_insert_message(OutboxWriter *writer, const OutboxNewMessage *message)
 		outbox_row_set(row, Anum_message_replace_since, TimestampTzGetDatum(message->replace_since));
 	if (arguments->end_at != DT_NOEND)
 		outbox_row_set(row, Anum_message_expires_at, TimestampTzGetDatum(arguments->end_at));
+	if (message->kind != OUTBOX_PAYLOAD_JSON)
+		set_body(row, message);
 	outbox_writer_insert(writer, OUTBOX_TABLE_MESSAGE);
 }
 

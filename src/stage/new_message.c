@@ -13,6 +13,7 @@
 
 #include "format/own_headers.h"
 #include "guc.h"
+#include "stage/body.h"
 #include "stage/new_message.h"
 #include "stage/payload.h"
 #include "stage/topic.h"
@@ -167,9 +168,17 @@ outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxF
 }
 
 bool
-outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault)
+outbox_fail_for_size(OutboxFault *fault)
 {
-	if (message->payload == NULL)
+	return outbox_fault(fault, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+						"Stage a reference to the data instead, or raise outbox.max_payload_size.",
+						"payload is larger than outbox.max_payload_size, %d bytes", outbox_max_payload_size);
+}
+
+bool
+outbox_check_new_message(OutboxNewMessage *message, OutboxFault *fault)
+{
+	if (message->kind == OUTBOX_PAYLOAD_JSON && message->payload == NULL)
 		return outbox_fault(fault, ERRCODE_NULL_VALUE_NOT_ALLOWED,
 							"Leave payload out for an empty object; the JSON value null is allowed: 'null'::jsonb.",
 							"payload must not be NULL");
@@ -185,9 +194,9 @@ outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault)
 		return outbox_fault(fault, ERRCODE_INVALID_PARAMETER_VALUE,
 							"It bounds for how long messages of one replace_key can put each other off.",
 							"max_delay needs a replace_key");
+	if (message->kind != OUTBOX_PAYLOAD_JSON)
+		return outbox_check_body(message, fault);
 	if (outbox_payload_exceeds(message->payload, outbox_max_payload_size))
-		return outbox_fault(fault, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-							"Stage a reference to the data instead, or raise outbox.max_payload_size.",
-							"payload is larger than outbox.max_payload_size, %d bytes", outbox_max_payload_size);
+		return outbox_fail_for_size(fault);
 	return true;
 }

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "common/fault.h"
+#include "format/message.h"
 
 /* Most bytes of a key, dedupe_key, tenant or correlation_id: each goes into an index or a header. */
 #define OUTBOX_NAME_MAX 255
@@ -53,7 +54,10 @@ typedef struct OutboxStageArguments
 typedef struct OutboxNewMessage
 {
 	const OutboxStageArguments *arguments;
-	Jsonb	   *payload;
+	OutboxPayloadKind kind;
+	Jsonb	   *payload;			/* a jsonb value; NULL: it has a body */
+	struct varlena *body;		/* a text, or bytes */
+	text	   *content_type;	/* of a body */
 	text	   *key;
 	text	   *dedupe_key;
 	text	   *replace_key;
@@ -64,7 +68,10 @@ typedef struct OutboxNewMessage
 /* Check what the messages of a call share, and work out when they are due. */
 extern bool outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault);
 
-/* Check what is a message's own. */
-extern bool outbox_check_new_message(const OutboxNewMessage *message, OutboxFault *fault);
+/* Check what is a message's own.  Of a body that is a text it finds out whether it is JSON. */
+extern bool outbox_check_new_message(OutboxNewMessage *message, OutboxFault *fault);
+
+/* Say that its payload is too large.  Returns false. */
+extern bool outbox_fail_for_size(OutboxFault *fault);
 
 #endif							/* OUTBOX_NEW_MESSAGE_H */

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * stage.c
- *		outbox.stage(), outbox.try_stage() and outbox.stage_many().
+ *		outbox.stage(), its kin for texts and bytes, outbox.try_stage() and
+ *		outbox.stage_many().
  *
  * A call checks everything first, then writes: the message, one delivery
  * for each handler that takes its topic, and a note for the doorbell.  What
@@ -45,6 +46,8 @@
 #include "stage/stage.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_stage);
+PG_FUNCTION_INFO_V1(outbox_sql_stage_text);
+PG_FUNCTION_INFO_V1(outbox_sql_stage_bytes);
 PG_FUNCTION_INFO_V1(outbox_sql_try_stage);
 PG_FUNCTION_INFO_V1(outbox_sql_stage_many);
 
@@ -64,7 +67,8 @@ enum
 	ARG_REPLACE_KEY,			/* not of stage_many, nor is the next */
 	ARG_MAX_DELAY,
 	ARG_EXPIRES_AT,
-	ARG_TTL
+	ARG_TTL,
+	ARG_CONTENT_TYPE = ARG_PAYLOAD + 1	/* of stage_text and stage_bytes, where the others come one later */
 };
 
 /* stage_many() has the last two where the others have what it does not have. */
@@ -92,11 +96,13 @@ typedef struct Staging
 
 /* A duplicate of an uncommitted message waits here until that one has committed or rolled back. */
 static OutboxPlan insert_unless_repeated = {
-	.sql = "INSERT INTO outbox.message (id, staged_at, min_version, topic, key, dedupe_key, tenant, correlation_id, headers, payload, deliver_at, expires_at) "
-	"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) "
+	.sql = "INSERT INTO outbox.message (id, staged_at, min_version, topic, key, dedupe_key, tenant, correlation_id, headers, payload, deliver_at, expires_at, "
+	"content_type, payload_text, payload_bytes) "
+	"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) "
 	"ON CONFLICT ((COALESCE(tenant, '')), dedupe_key) WHERE dedupe_key IS NOT NULL DO NOTHING",
-	.nargs = 12,
-	.argtypes = {UUIDOID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID, TIMESTAMPTZOID}
+	.nargs = 15,
+	.argtypes = {UUIDOID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID, TIMESTAMPTZOID,
+	TEXTOID, TEXTOID, BYTEAOID}
 };
 
 static OutboxPlan find_first = {
@@ -118,6 +124,12 @@ static text *
 text_arg(FunctionCallInfo fcinfo, int n)
 {
 	return is_given(fcinfo, n) ? PG_GETARG_TEXT_PP(n) : NULL;
+}
+
+static Jsonb *
+payload_arg(FunctionCallInfo fcinfo)
+{
+	return PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
 }
 
 static Interval *
@@ -206,8 +218,9 @@ static bool
 insert_if_first(const OutboxNewMessage *message)
 {
 	const OutboxStageArguments *arguments = message->arguments;
-	Datum		values[12];
-	char		nulls[12];
+	bool		is_bytes = message->kind == OUTBOX_PAYLOAD_BYTES;
+	Datum		values[15];
+	char		nulls[15];
 
 	set_value(values, nulls, 0, &message->id);
 	values[1] = TimestampTzGetDatum(arguments->staged_at);
@@ -225,6 +238,9 @@ insert_if_first(const OutboxNewMessage *message)
 	nulls[10] = arguments->due_at > arguments->staged_at ? ' ' : 'n';
 	values[11] = TimestampTzGetDatum(arguments->end_at);
 	nulls[11] = arguments->end_at != DT_NOEND ? ' ' : 'n';
+	set_value(values, nulls, 12, message->content_type);
+	set_value(values, nulls, 13, is_bytes ? NULL : message->body);
+	set_value(values, nulls, 14, is_bytes ? message->body : NULL);
 	return outbox_execute_unseen(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
 }
 
@@ -367,13 +383,13 @@ stage_one(Staging *staging, OutboxStageArguments *arguments, OutboxNewMessage *m
 	return status;
 }
 
-/* The arguments of stage() and try_stage(). */
+/* The arguments of stage() and try_stage(), but for the payload. */
 static void
 read_message(FunctionCallInfo fcinfo, OutboxStageArguments *arguments, OutboxNewMessage *message)
 {
 	read_arguments(fcinfo, arguments, ARG_EXPIRES_AT, ARG_TTL);
 	arguments->max_delay = interval_arg(fcinfo, ARG_MAX_DELAY);
-	message->payload = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_JSONB_P(ARG_PAYLOAD);
+	memset(message, 0, sizeof(OutboxNewMessage));
 	message->key = text_arg(fcinfo, ARG_KEY);
 	message->dedupe_key = text_arg(fcinfo, ARG_DEDUPE_KEY);
 	message->replace_key = text_arg(fcinfo, ARG_REPLACE_KEY);
@@ -407,8 +423,51 @@ outbox_sql_stage(PG_FUNCTION_ARGS)
 
 	require_writable("outbox.stage()");
 	read_message(fcinfo, &arguments, &message);
+	message.payload = payload_arg(fcinfo);
 	outbox_stage(&arguments, &message);
 	return return_id(fcinfo, &message.id);
+}
+
+/*
+ * The functions for texts and bytes have the arguments of stage(), but for the
+ * payload's type, and content_type behind it.
+ */
+static Datum
+stage_body(FunctionCallInfo fcinfo, OutboxPayloadKind kind)
+{
+	LOCAL_FCINFO(as_stage, FUNC_MAX_ARGS);
+	OutboxStageArguments arguments;
+	OutboxNewMessage message;
+	int			n = 0;
+
+	InitFunctionCallInfoData(*as_stage, fcinfo->flinfo, PG_NARGS() - 1, fcinfo->fncollation, NULL, NULL);
+	for (int i = 0; i < PG_NARGS(); i++)
+	{
+		if (i != ARG_CONTENT_TYPE)
+			as_stage->args[n++] = fcinfo->args[i];
+	}
+	read_message(as_stage, &arguments, &message);
+	message.kind = kind;
+	message.body = PG_ARGISNULL(ARG_PAYLOAD) ? NULL : PG_GETARG_VARLENA_PP(ARG_PAYLOAD);
+	message.content_type = text_arg(fcinfo, ARG_CONTENT_TYPE);
+	outbox_stage(&arguments, &message);
+	return return_id(fcinfo, &message.id);
+}
+
+/* outbox.stage_text(topic, payload, content_type, key, ...) */
+Datum
+outbox_sql_stage_text(PG_FUNCTION_ARGS)
+{
+	require_writable("outbox.stage_text()");
+	return stage_body(fcinfo, OUTBOX_PAYLOAD_TEXT);
+}
+
+/* outbox.stage_bytes(topic, payload, content_type, key, ...) */
+Datum
+outbox_sql_stage_bytes(PG_FUNCTION_ARGS)
+{
+	require_writable("outbox.stage_bytes()");
+	return stage_body(fcinfo, OUTBOX_PAYLOAD_BYTES);
 }
 
 /* outbox.try_stage(topic, payload, key, ...) */
@@ -428,6 +487,7 @@ outbox_sql_try_stage(PG_FUNCTION_ARGS)
 
 	require_writable("outbox.try_stage()");
 	read_message(fcinfo, &arguments, &message);
+	message.payload = payload_arg(fcinfo);
 	status = stage_one(&staging, &arguments, &message);
 
 	/* The id of a conflict is that of the message that has the dedupe_key. */

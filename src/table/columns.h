@@ -32,7 +32,10 @@ enum
 	Anum_message_replace_key,
 	Anum_message_replace_since,
 	Anum_message_expires_at,
-	Natts_message = Anum_message_expires_at
+	Anum_message_content_type,
+	Anum_message_payload_text,
+	Anum_message_payload_bytes,
+	Natts_message = Anum_message_payload_bytes
 };
 
 /* outbox.delivery: what is outstanding */

@@ -44,6 +44,10 @@ CREATE FUNCTION unit.turn(handler int) RETURNS bigint
 	LANGUAGE c STRICT AS $library, 'unit_turn';
 CREATE FUNCTION unit.json_text(value jsonb, step int) RETURNS text
 	LANGUAGE c STRICT AS $library, 'unit_json_text';
+CREATE FUNCTION unit.payload_text(kind text, payload bytea, step int) RETURNS text
+	LANGUAGE c STRICT AS $library, 'unit_payload_text';
+CREATE FUNCTION unit.content_type(content_type text) RETURNS text
+	LANGUAGE c STRICT AS $library, 'unit_content_type';
 CREATE FUNCTION unit.wal_before(insert_lsn pg_lsn, segment_size int) RETURNS pg_lsn
 	LANGUAGE c STRICT AS $library, 'unit_wal_before';
 END

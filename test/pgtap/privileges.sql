@@ -9,7 +9,7 @@ SELECT * FROM no_plan();
 -- Of a relation it is who may read it; nobody but the owner may write.
 CREATE TEMP TABLE privilege (kind text, objects text, who text);
 INSERT INTO privilege VALUES
-('function', 'stage try_stage stage_many watch unwatch announce', 'PW'),
+('function', 'stage stage_text stage_bytes try_stage stage_many watch unwatch announce', 'PW'),
 ('function', 'status handlers_of', 'POW'),
 ('function', 'claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),

@@ -4,6 +4,12 @@ BEGIN;
 SELECT * FROM no_plan();
 
 SELECT function_returns('outbox', 'stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval', 'timestamp with time zone', 'interval'], 'uuid');
+SELECT function_returns('outbox', 'stage_text', ARRAY['text', 'text', 'text', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval', 'timestamp with time zone', 'interval'], 'uuid');
+SELECT function_returns('outbox', 'stage_bytes', ARRAY['text', 'bytea', 'text', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval', 'timestamp with time zone', 'interval'], 'uuid');
+-- But for the payload and its content type they have stage()'s arguments, in its order: src/stage/stage.c reads them so.
+SELECT is(array_remove(p.proargnames, 'content_type'), s.proargnames, p.proname || ' has the arguments of stage') FROM pg_proc p, pg_proc s
+WHERE p.oid IN ('outbox.stage_text'::regproc, 'outbox.stage_bytes'::regproc) AND s.oid = 'outbox.stage'::regproc;
+SELECT is(p.proargnames[3], 'content_type', p.proname || ' has its content type behind the payload') FROM pg_proc p WHERE p.oid IN ('outbox.stage_text'::regproc, 'outbox.stage_bytes'::regproc);
 SELECT function_returns('outbox', 'try_stage', ARRAY['text', 'jsonb', 'text', 'text', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'text', 'interval', 'timestamp with time zone', 'interval'], 'record');
 SELECT function_returns('outbox', 'stage_many', ARRAY['text', 'jsonb[]', 'text[]', 'text[]', 'text', 'text', 'jsonb', 'timestamp with time zone', 'interval', 'integer', 'timestamp with time zone', 'interval'], 'setof uuid');
 SELECT is(proargnames, names, proname || ' names its arguments')
@@ -14,9 +20,9 @@ FROM (VALUES
 	('outbox.drop_handler', '{handler}'), ('outbox.pause_handler', '{handler,reason}'), ('outbox.resume_handler', '{handler}')) v (f, names)
 	JOIN pg_proc p ON p.oid = v.f::regproc;
 SELECT is((pronargs - pronargdefaults)::int, required, proname || ' requires as few arguments as it can')
-FROM (VALUES ('outbox.stage', 1), ('outbox.try_stage', 1), ('outbox.stage_many', 2), ('outbox.create_handler', 2), ('outbox.alter_handler', 1),
+FROM (VALUES ('outbox.stage', 1), ('outbox.stage_text', 2), ('outbox.stage_bytes', 2), ('outbox.try_stage', 1), ('outbox.stage_many', 2), ('outbox.create_handler', 2), ('outbox.alter_handler', 1),
 	('outbox.drop_handler', 1), ('outbox.pause_handler', 1), ('outbox.resume_handler', 1)) v (f, required) JOIN pg_proc p ON p.oid = v.f::regproc;
-SELECT is(proparallel::text, 'u', proname || ' is parallel unsafe') FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace AND proname ~ '^((try_)?stage|[a-z]+_handler$)';
+SELECT is(proparallel::text, 'u', proname || ' is parallel unsafe') FROM pg_proc WHERE pronamespace = 'outbox'::regnamespace AND proname ~ '^((try_)?stage|stage_(text|bytes)|[a-z]+_handler$)';
 
 -- The state a delivery begins in.
 SELECT lives_ok($$ SELECT outbox.create_handler('pull', '{s.*}', ordered => true), outbox.create_handler('push', '{s.*}', 'http://127.0.0.1:9/') $$, 'handlers');

@@ -28,8 +28,8 @@ sub request
 my $request = request({ handler => 'books', user_agent => 'outbox/1.0' }, \%plain);
 is_deeply($request->{lines},
 	[
-		'content-type: application/json', 'user-agent: outbox/1.0', 'outbox-handler: books', "webhook-id: $id",
-		'webhook-timestamp: 1760000400', "idempotency-key: $id", 'outbox-topic: billing.invoice.paid', 'outbox-attempt: 1'
+		'user-agent: outbox/1.0', 'outbox-handler: books', "webhook-id: $id", 'webhook-timestamp: 1760000400', "idempotency-key: $id",
+		'content-type: application/json', 'outbox-topic: billing.invoice.paid', 'outbox-attempt: 1'
 	],
 	'a plain message has these lines and no other');
 is($request->{body}, '{"n": 1}', 'raw: the body is the payload');

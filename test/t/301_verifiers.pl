@@ -97,5 +97,31 @@ foreach my $format (qw(cloudevents cloudevents-binary))
 	is_deeply($events->[1]{data}, [ 1, 2 ], "$format: each with its data");
 }
 
+# --- texts and bytes
+my %bodies = map { delete $_->{payload}; $_->{content_type} => $_ } (
+	{ %message, payload_text => "<a b=\"\x{1F600}\"/>\n", content_type => 'application/xml' },
+	{ %message, payload_text => "{\"b\": 1.0, \"a\": \"\x{e4}\"}", content_type => 'application/vnd.x+json' },
+	{ %message, payload_hex => '00ff0a41', content_type => 'application/x-protobuf' });
+foreach my $type (sort keys %bodies)
+{
+	foreach my $format (qw(raw envelope cloudevents cloudevents-binary))
+	{
+		my $form = { format => $format, secrets => [ $private, $new ] };
+		accepts('ed25519', request($form, $bodies{$type}), $public, "$type in $format");
+		accepts($_, request($form, $bodies{$type}), $new, "$type in $format") foreach $format =~ /^(envelope|cloudevents)$/ ? qw(standardwebhooks svix) : ();
+	}
+	foreach my $form ({ format => 'cloudevents' }, { format => 'cloudevents', batch => JSON::PP::true })
+	{
+		my $events = accepts('cloudevents', request($form, $bodies{$type}), undef, "$type" . ($form->{batch} ? ' in a batch' : ''));
+		is($events->[0]{datacontenttype}, $type, 'with its type');
+		is($events->[0]{data_base64}, 'AP8KQQ==', 'with its bytes') if $type =~ /protobuf/;
+		is($events->[0]{data}, $bodies{$type}{payload_text}, 'with its text') if $type =~ /xml/;
+		is_deeply($events->[0]{data}, { b => 1, a => "\x{e4}" }, 'with its value') if $type =~ /json/;
+	}
+	my $events = accepts('cloudevents', request({ format => 'cloudevents-binary' }, $bodies{$type}), undef, "$type in binary mode");
+	is($events->[0]{datacontenttype}, $type, 'with its type');
+	is($events->[0]{data}, $bodies{$type}{payload_text}, 'with its text') if $type =~ /xml/;
+}
+
 $node->stop;
 done_testing();

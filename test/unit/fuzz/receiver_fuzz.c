@@ -131,7 +131,7 @@ fuzz_batch_answer(const uint8_t *data, size_t size, bool complete)
 
 	/* An object that is not JSON to PostgreSQL, or not whole, is never taken for success. */
 	if (size > 0 && data[0] == '{')
-		must(answer == OUTBOX_BATCH_UNREADABLE || (complete && !body.encoded && outbox_is_json(body.bytes, size)));
+		must(answer == OUTBOX_BATCH_UNREADABLE || (complete && !body.encoded && outbox_is_json(body.bytes, size, PG_UTF8)));
 }
 
 /* What printable.c asks the server. */

@@ -26,7 +26,9 @@
 
 #include "compat.h"
 #include "format/encode.h"
+#include "format/content_type.h"
 #include "format/json_text.h"
+#include "format/payload_text.h"
 #include "format/request.h"
 #include "format/signature.h"
 #include "shared/pull_state.h"
@@ -39,6 +41,8 @@ PG_FUNCTION_INFO_V1(unit_request_growth);
 PG_FUNCTION_INFO_V1(unit_sign);
 PG_FUNCTION_INFO_V1(unit_turn);
 PG_FUNCTION_INFO_V1(unit_json_text);
+PG_FUNCTION_INFO_V1(unit_payload_text);
+PG_FUNCTION_INFO_V1(unit_content_type);
 PG_FUNCTION_INFO_V1(unit_wal_before);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
@@ -82,6 +86,29 @@ read_timestamp(const char *text)
 												   Int32GetDatum(-1)));
 }
 
+/* payload_text, or payload_hex for bytes. */
+static void
+read_body(Jsonb *object, OutboxMessage *message)
+{
+	OutboxContentType type;
+	char	   *hex = member(object, "payload_hex");
+	bytea	   *bytes;
+
+	if (hex != NULL)
+	{
+		bytes = DatumGetByteaPP(DirectFunctionCall1(byteain, CStringGetDatum(psprintf("\\x%s", hex))));
+		message->kind = OUTBOX_PAYLOAD_BYTES;
+		message->payload = VARDATA_ANY(bytes);
+		message->payload_len = VARSIZE_ANY_EXHDR(bytes);
+		return;
+	}
+	message->payload = member(object, "payload_text");
+	message->payload_len = strlen(message->payload);
+	message->kind = OUTBOX_PAYLOAD_TEXT;
+	if (outbox_content_type_read(message->content_type, strlen(message->content_type), &type) && type.is_json)
+		message->kind = OUTBOX_PAYLOAD_JSON_TEXT;
+}
+
 static OutboxRequestItem
 read_item(Jsonb *object)
 {
@@ -98,8 +125,14 @@ read_item(Jsonb *object)
 	message->tenant = member(object, "tenant");
 	message->correlation_id = member(object, "correlation_id");
 	message->headers = member_jsonb(object, "headers");
-	message->payload = JsonbToCString(NULL, &payload->root, VARSIZE(payload));
-	message->payload_len = strlen(message->payload);
+	message->content_type = member(object, "content_type");
+	if (payload != NULL)
+	{
+		message->payload = JsonbToCString(NULL, &payload->root, VARSIZE(payload));
+		message->payload_len = strlen(message->payload);
+	}
+	else
+		read_body(object, message);
 	message->large = member(object, "large") != NULL;
 	if (message->large)
 		message->payload = outbox_to_utf8(message->payload, message->payload_len, &message->payload_len);
@@ -374,6 +407,36 @@ unit_json_text(PG_FUNCTION_ARGS)
 	while (!outbox_json_text_write(&text, &out, PG_GETARG_INT32(1)))
 		CHECK_FOR_INTERRUPTS();
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
+}
+
+/* unit.payload_text(kind, payload, step): embedded, written so many bytes at a time; NULL if it is not as long as it was said to be. */
+Datum
+unit_payload_text(PG_FUNCTION_ARGS)
+{
+	OutboxPayloadKind kind = strcmp(text_to_cstring(PG_GETARG_TEXT_PP(0)), "text") == 0 ? OUTBOX_PAYLOAD_TEXT : OUTBOX_PAYLOAD_BYTES;
+	bytea	   *payload = PG_GETARG_BYTEA_PP(1);
+	OutboxPayloadText text;
+	StringInfoData out;
+
+	initStringInfo(&out);
+	outbox_payload_text_begin(&text, kind, VARDATA_ANY(payload), VARSIZE_ANY_EXHDR(payload), true);
+	while (!outbox_payload_text_write(&text, &out, PG_GETARG_INT32(2)))
+		CHECK_FOR_INTERRUPTS();
+	if ((size_t) out.len != outbox_payload_text_length(kind, VARDATA_ANY(payload), VARSIZE_ANY_EXHDR(payload)))
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text_with_len(out.data, out.len));
+}
+
+/* unit.content_type(text): what it says in words; NULL if it is none. */
+Datum
+unit_content_type(PG_FUNCTION_ARGS)
+{
+	text	   *value = PG_GETARG_TEXT_PP(0);
+	OutboxContentType type;
+
+	if (!outbox_content_type_read(VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value), &type))
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(psprintf("%s%s", type.is_json ? "json" : "other", type.other_charset ? ", charset" : "")));
 }
 
 /* unit.wal_before(insert, segment_size): where WAL ends when the next record goes there. */
