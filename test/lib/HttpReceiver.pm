@@ -40,6 +40,7 @@ use IO::Handle;
 use IO::Socket::IP;
 use IO::Socket::UNIX;
 use JSON::PP ();
+use Patience;
 use POSIX qw(:sys_wait_h);
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC SOL_SOCKET SO_LINGER IPPROTO_TCP TCP_NODELAY SOMAXCONN);
 use Time::HiRes qw(time sleep);
@@ -206,10 +207,14 @@ sub count
 sub wait_for_requests
 {
 	my ($self, $number, $path, $timeout) = @_;
-	my $end = time + ($timeout || $ENV{PG_TEST_TIMEOUT_DEFAULT} || 60);
+	my $end = time + ($timeout || Patience::seconds());
 	while ($self->count($path) < $number)
 	{
-		return 0 if time > $end;
+		if (time > $end)
+		{
+			Patience::in_vain();
+			return 0;
+		}
 		sleep 0.01;
 	}
 	return 1;

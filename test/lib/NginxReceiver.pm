@@ -16,6 +16,7 @@ use warnings;
 use Certificates;
 use File::Temp ();
 use IO::Socket::INET;
+use Patience;
 use PostgreSQL::Test::Cluster;
 use Time::HiRes qw(time usleep);
 
@@ -47,7 +48,7 @@ sub start
 	{
 		exec $program, '-p', "$folder", '-c', "$folder/nginx.conf" or POSIX::_exit(127);
 	}
-	my $end = time + ($ENV{PG_TEST_TIMEOUT_DEFAULT} || 60);
+	my $end = time + Patience::seconds();
 	until (IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $ports{plain}))
 	{
 		die "nginx does not start\n" if time > $end || waitpid($self->{pid}, 1) != 0;

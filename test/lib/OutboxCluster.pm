@@ -15,8 +15,11 @@ use warnings;
 
 use parent 'PostgreSQL::Test::Cluster';
 
+use DirectSession;
+use Patience;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils qw(slurp_file);	# all of them would hide methods of the same name
+use ServerTemplate;
 use Test::More;
 use Time::HiRes qw(usleep time);
 
@@ -49,6 +52,13 @@ END
 		$node->extension('postgres') if $options{extension} // 1;
 	}
 	return $node;
+}
+
+# As in the class above, from a copy of what initdb made.
+sub init
+{
+	my ($self, @options) = @_;
+	return ServerTemplate::with_copies(sub { $self->SUPER::init(@options) });
 }
 
 # CREATE EXTENSION in a database, which is created first unless it is postgres.
@@ -105,7 +115,7 @@ sub kill9
 sub start_after_crash
 {
 	my $self = shift;
-	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my $end = time + Patience::seconds();
 	my %left = %{ delete $self->{left_behind} || {} };
 	while (my @alive = grep { defined $left{$_} && (started_at($_) // '') eq $left{$_} } keys %left)
 	{
@@ -137,7 +147,12 @@ sub restart_with
 sub sql
 {
 	my ($self, $sql, $database) = @_;
-	return $self->safe_psql($database // 'postgres', $sql);
+	$database //= 'postgres';
+	return $self->safe_psql($database, $sql) unless DirectSession::can_ask($self, $sql);
+	my $session = DirectSession->new($self, $database) or die "connection error: $@";
+	my ($answer, $error) = $session->ask($sql);
+	die "error running SQL: ${error}with sql '$sql'" if $error ne '';
+	return $answer;
 }
 
 # Run SQL that has to fail; returns the whole error text with its SQLSTATE.
@@ -190,25 +205,39 @@ sub wait_for
 	return $done;
 }
 
-# The same without being a test: true when it came about.
+# The same without being a test: true when it came about.  It is asked again and
+# again in one session, and after an error in another one.
 sub wait_until
 {
 	my ($self, $sql, $expected, $database) = @_;
 	$database //= 'postgres';
 	$expected //= 't';
-	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
-	my ($status, $out, $error);
+	my $end = time + Patience::seconds();
+	my $pause = 2_000;
+	my $direct = DirectSession::can_ask($self, $sql);
+	my ($session, $answer, $error);
 	while (1)
 	{
-		# While nobody can connect, psql may be gone before it has read the
-		# statement: a broken pipe for us, and no answer like any other.
-		($status, $out, $error) = eval { $self->psql($database, $sql) };
-		($status, $error) = (2, $@) unless defined $status;
-		return 1 if $status == 0 && $out eq $expected;
+		if ($direct)
+		{
+			$session = DirectSession->new($self, $database) unless $session;
+			($answer, $error) = $session ? $session->ask($sql) : (undef, $@);
+			undef $session if $error ne '';
+		}
+		else
+		{
+			# While nobody can connect, psql may be gone before it has read the
+			# statement: a broken pipe for us, and no answer like any other.
+			my ($status, $out, $said) = eval { $self->psql($database, $sql) };
+			($answer, $error) = ($out, !defined $status ? $@ : $status ? $said || 'failed' : '');
+		}
+		return 1 if $error eq '' && $answer eq $expected;
 		last if time > $end;
-		usleep(20_000);
+		usleep($pause);
+		$pause *= 2 if $pause < 20_000;
 	}
-	diag("waited for: $sql\nexpected: $expected\nlast answer: " . ($out // '') . ' ' . ($error // ''));
+	Patience::in_vain();
+	diag("waited for: $sql\nexpected: $expected\nlast answer: " . ($answer // '') . " $error");
 	return 0;
 }
 
@@ -224,11 +253,13 @@ sub wait_while_not
 {
 	my ($self, $code, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+	my $end = time + Patience::seconds();
 	my $done;
 	usleep(20_000) until ($done = $code->()) || time > $end;
 	ok($done, $name);
-	$self->explain_outbox unless $done;
+	return $done if $done;
+	Patience::in_vain();
+	$self->explain_outbox;
 	return $done;
 }
 

@@ -15,9 +15,9 @@ use warnings;
 
 use IO::Select;
 use IPC::Open3 qw(open3);
+use Patience;
 use Time::HiRes qw(time);
 
-my $timeout = $ENV{PG_TEST_TIMEOUT_DEFAULT} || 120;
 my $count = 0;
 
 sub new
@@ -64,10 +64,12 @@ sub busy { return !$_[0]->_read(0); }
 sub finish
 {
 	my $self = shift;
-	my $end = time + $timeout;
+	my $end = time + Patience::seconds();
 	while (!$self->_read(1))
 	{
-		die "no answer from session $self->{pid}" if time > $end;
+		next if time <= $end;
+		Patience::in_vain();
+		die "no answer from session $self->{pid}";
 	}
 	chomp $self->{text};
 	return $self->{text};
@@ -97,6 +99,9 @@ sub close
 {
 	my $self = shift;
 	return unless $self->{pid};
+	# Not by the end of its input alone: a process that was started since may have that end too.
+	local $SIG{PIPE} = 'IGNORE';
+	print { $self->{in} } "\\q\n";
 	CORE::close $self->{in};
 	# The server ends the statement when it notices; psql need not wait for that.
 	kill 'KILL', $self->{pid} if defined $self->{marker};

@@ -16,6 +16,7 @@ use warnings;
 
 use File::Temp qw(tempfile);
 use JSON::PP ();
+use Patience;
 use Time::HiRes qw(time usleep);
 
 my @running;
@@ -49,7 +50,7 @@ sub start
 	push @running, $self;
 	seek $log, 0, 0;
 	open $self->{log}, '<:raw', $log_name or die "$log_name: $!";
-	my $end = time + ($ENV{PG_TEST_TIMEOUT_DEFAULT} || 60);
+	my $end = time + Patience::seconds();
 	until ($self->{ports})
 	{
 		die "the TLS receivers do not start\n" if time > $end || waitpid($pid, 1) != 0;

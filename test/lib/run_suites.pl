@@ -34,7 +34,8 @@ $ENV{PG_REGRESS} = "$pgxs_test/regress/pg_regress";
 $ENV{PG_CONFIG} = $pg_config;
 $ENV{LC_ALL} = 'C.UTF-8';
 delete @ENV{ grep { /^PG(HOST|PORT|USER|DATABASE|SERVICE|PASSWORD|OPTIONS|DATA|APPNAME)/ } keys %ENV };
-$ENV{PG_TEST_TIMEOUT_DEFAULT} ||= 60;
+# How long a test waits for what ought to come about (Patience.pm).
+$ENV{PG_TEST_TIMEOUT_DEFAULT} ||= 120;
 $ENV{PGCTLTIMEOUT} ||= 2 * $ENV{PG_TEST_TIMEOUT_DEFAULT};
 delete @ENV{qw(http_proxy https_proxy HTTP_PROXY HTTPS_PROXY all_proxy ALL_PROXY)};
 
@@ -51,6 +52,12 @@ my @suites = (
 # Suites that take their time, or need a registry of packages, run only when
 # they are asked for.
 my %on_demand = (npm => 1, long => 1);
+
+# Files of tap that take longest, the longest first.  They start first, so that
+# none of them runs alone in the end.
+my @longest = qw(110_guest_databases 340_hostile 401_ordered_crash 006_docs 131_guest_backups 350_tls
+  120_guest_extension 360_names 220_drivers 301_verifiers 310_policies 304_handler_options 040_databases
+  510_claims_under_load 305_large_payloads 066_memory);
 
 my ($passed, $failed, $skipped) = (0, 0, 0);
 my @failures;
@@ -348,14 +355,27 @@ sub run_pgtap
 	show_file("$dir/server.log", 60);
 }
 
+# A file of tap that does not end is stopped when it has run for as long as
+# eight waits in vain, one of the others after an hour or more.  (Without a group
+# of its own, so that an interrupt reaches it.)
+sub tap_command
+{
+	my (undef, $file) = @_;
+	return [ $^X, $file ] unless grep { -x "$_/timeout" } split /:/, $ENV{PATH};
+	my $times = $file =~ m{\btest/t/} ? 8 : 60;
+	return [ 'timeout', '--foreground', '--kill-after=30', $times * $ENV{PG_TEST_TIMEOUT_DEFAULT}, $^X, $file ];
+}
+
 sub run_tap
 {
-	my @files = @_;
+	my %place = map { $longest[$_] => $_ } 0 .. $#longest;
+	my @files = sort { ($place{ basename($a, '.pl') } // @longest) <=> ($place{ basename($b, '.pl') } // @longest) || $a cmp $b } @_;
 	local $ENV{TESTDIR} = $tree;
 	local $ENV{TESTDATADIR} = $tmp;
 	local $ENV{TESTLOGDIR} = "$tmp/log";
 	make_path("$tmp/log");
-	my $aggregate = count_tap(TAP::Harness->new({ verbosity => $verbose, jobs => $jobs, color => 0, timer => 1 }), @files);
+	unlink "$tmp/log/waited_in_vain";
+	my $aggregate = count_tap(TAP::Harness->new({ verbosity => $verbose, jobs => $jobs, color => 0, timer => 1, exec => \&tap_command }), @files);
 	foreach my $name ($aggregate->descriptions)
 	{
 		my ($parser) = $aggregate->parsers($name);
