@@ -35,6 +35,8 @@ int			outbox_max_payload_size = 256 * 1024;
 int			outbox_delivered_retention = 7 * 24 * 3600;
 int			outbox_dead_retention = 30 * 24 * 3600;
 int			outbox_prune_batch_size = 1000;
+bool		outbox_auto_prune = true;
+int			outbox_prune_interval = 60000;
 int			outbox_unrouted = OUTBOX_UNROUTED_DELIVERED;
 int			outbox_log_attempts = OUTBOX_LOG_ATTEMPTS_FAILURES;
 int			outbox_transport = OUTBOX_TRANSPORT_AUTO;
@@ -225,8 +227,16 @@ define_database_settings(void)
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.prune_batch_size",
 							"Messages that outbox.prune() removes in one statement.",
-							NULL, &outbox_prune_batch_size, 1000, 1, 10000,
+							"The server's own retention removes as many in a transaction.", &outbox_prune_batch_size, 1000, 1, 10000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("outbox.auto_prune",
+							 "Remove messages that are past retention.",
+							 "When off, nothing is removed but by outbox.prune().",
+							 &outbox_auto_prune, true, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.prune_interval",
+							"Time from one round of retention to the next.",
+							NULL, &outbox_prune_interval, 60000, 100, 24 * 3600 * 1000,
+							PGC_SUSET, GUC_UNIT_MS, NULL, NULL, NULL);
 }
 
 void

@@ -48,6 +48,8 @@ extern int	outbox_max_payload_size;	/* bytes */
 extern int	outbox_delivered_retention; /* s */
 extern int	outbox_dead_retention;	/* s */
 extern int	outbox_prune_batch_size;
+extern bool outbox_auto_prune;
+extern int	outbox_prune_interval;	/* ms */
 extern int	outbox_unrouted;
 extern int	outbox_log_attempts;
 extern int	outbox_transport;

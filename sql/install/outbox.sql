@@ -244,7 +244,9 @@ BEGIN
 	('on_settle', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{push}', NULL, NULL,
 		'a function of one argument of type outbox.settlement that is run in the transaction that settles each attempt, as the role that owns it. If it raises an error, nothing it wrote stays and the attempt counts as failed with code on_settle_failed: the message is sent again'),
 	('max_age', 'interval', NULL, '1 s', '3650 days', NULL, NULL, '{}', NULL, NULL,
-		'how long after it was due at first a delivery may go out: then it is cancelled with code expired. It holds for what is staged, requeued or replayed from then on; a day of it has 24 hours');
+		'how long after it was due at first a delivery may go out: then it is cancelled with code expired. It holds for what is staged, requeued or replayed from then on; a day of it has 24 hours'),
+	('delivered_retention', 'interval', NULL, '0', '36500 days', NULL, NULL, '{}', NULL, NULL, 'how long delivered messages are kept, instead of outbox.delivered_retention'),
+	('dead_retention', 'interval', NULL, '0', '36500 days', NULL, NULL, '{}', NULL, NULL, 'how long dead and cancelled ones are, instead of outbox.dead_retention');
 END $$;
 COMMENT ON FUNCTION outbox_internal.options IS 'Internal: every option of a handler';
 
@@ -383,13 +385,48 @@ CREATE TABLE outbox.inbox (
 COMMENT ON TABLE outbox.inbox IS 'Messages accepted from elsewhere, each once until it expires; see outbox.accept()';
 CREATE INDEX inbox_expires ON outbox.inbox (expires_at);
 
--- How far the bounded calls of outbox.prune() have come: what is kept below is
--- looked at again when they begin anew.  No row until the first of them; a
+-- How long messages of a tenant are kept where that is not as for the others;
+-- NULL: as for the others.
+CREATE TABLE outbox.tenant_retention (
+	tenant text COLLATE "C" NOT NULL CONSTRAINT tenant_retention_pkey PRIMARY KEY,
+	delivered_retention interval,
+	dead_retention interval
+);
+COMMENT ON TABLE outbox.tenant_retention IS 'How long messages of a tenant are kept; see outbox.ensure_tenant_retention()';
+
+-- How far retention has come.  Of each of the times that messages are kept for,
+-- the youngest message that was looked at when it was that old; and without such a
+-- time, how far the look at everything older has come, which finds what was settled
+-- late, or had to be kept when it was looked at first.  No row until it is needed; a
 -- subscriber that has pruned gets its publisher's beside its own, and either will do.
 CREATE TABLE outbox.prune_position (
-	reached uuid NOT NULL
-);
-COMMENT ON TABLE outbox.prune_position IS 'Where the next bounded call of outbox.prune() goes on';
+	reached uuid NOT NULL,
+	kept_for interval
+) WITH (vacuum_truncate = off, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE outbox.prune_position IS 'Where retention goes on, for each of the times that messages are kept for';
+
+-- What the server's own retention has done, and when it goes on.  A round removes
+-- what was to go when it began (began_at, NULL between two rounds).  seen_at is the
+-- clock when it was last looked at, held_until until when it is not believed.
+-- Without a key for the reason that prune_position has none; home says whose it is.
+CREATE TABLE outbox.retention_status (
+	next_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '1 min'::interval,
+	seen_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	held_until timestamptz,
+	began_at timestamptz,
+	swept int NOT NULL DEFAULT 0,
+	completed_at timestamptz,
+	last_error text,
+	last_error_at timestamptz,
+	counted_since timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	messages bigint NOT NULL DEFAULT 0,
+	deliveries bigint NOT NULL DEFAULT 0,
+	attempts bigint NOT NULL DEFAULT 0,
+	inbox bigint NOT NULL DEFAULT 0,
+	home uuid DEFAULT outbox_internal.home()
+) WITH (vacuum_truncate = off, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE outbox.retention_status IS 'What the server''s own retention has removed, and when it goes on; the view outbox.retention shows it';
+INSERT INTO outbox.retention_status DEFAULT VALUES;
 
 -- Those of a schedule.  New ones go last.
 CREATE FUNCTION outbox_internal.schedule_options() RETURNS SETOF outbox_internal.option
@@ -480,6 +517,7 @@ CREATE INDEX schedule_status_wake ON outbox.schedule_status (runs_function, wake
 ALTER TABLE outbox.installation REPLICA IDENTITY FULL;
 ALTER TABLE outbox.handler_secret REPLICA IDENTITY FULL;
 ALTER TABLE outbox.prune_position REPLICA IDENTITY FULL;
+ALTER TABLE outbox.retention_status REPLICA IDENTITY FULL;
 
 -- A restored dump or an upgraded cluster keeps everything.
 SELECT pg_catalog.pg_extension_config_dump('outbox.installation', '');
@@ -495,7 +533,9 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue_id', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.consumer', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.tenant_retention', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.prune_position', 'WHERE false');
+SELECT pg_catalog.pg_extension_config_dump('outbox.retention_status', 'WHERE false');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_id', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_status', '');
@@ -1736,7 +1776,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
 		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries}',
-			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules}'),
+			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention}'),
 		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
@@ -1974,9 +2014,9 @@ CREATE FUNCTION outbox_internal.topic_taken(patterns text[], topic text) RETURNS
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_topic_taken';
 COMMENT ON FUNCTION outbox_internal.topic_taken IS 'Internal: does one of the topic patterns take this topic? Raises invalid_parameter_value for a bad pattern';
 
-CREATE FUNCTION outbox_internal.retention(OUT delivered interval, OUT dead interval, OUT batch int)
-LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_retention';
-COMMENT ON FUNCTION outbox_internal.retention IS 'Internal: outbox.delivered_retention, outbox.dead_retention and outbox.prune_batch_size as they are set now';
+CREATE FUNCTION outbox_internal.retention_settings(OUT delivered interval, OUT dead interval, OUT batch int, OUT auto boolean, OUT every interval)
+LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_retention_settings';
+COMMENT ON FUNCTION outbox_internal.retention_settings IS 'Internal: outbox.delivered_retention, outbox.dead_retention, outbox.prune_batch_size, outbox.auto_prune and outbox.prune_interval as they are set now';
 
 -- The id of a handler that is still there.
 CREATE FUNCTION outbox_internal.live_handler(handler text) RETURNS int
@@ -2950,25 +2990,96 @@ topic: as outbox.stage() takes it.
 Returns a row for each: its name, whether it pushes or is pulled from, and whether it is paused. None: the message would be unrouted.
 Errors: null_value_not_allowed, invalid_parameter_value for what is no topic.';
 
+-- How long what is kept, as of a time: a time before which what was settled goes.
+-- handlers are those that have times of their own, and what these are; tenants says
+-- whether any tenant has.  kept_for are the different times, the shortest first.
+CREATE TYPE outbox_internal.retention_rules AS (
+	at timestamptz,
+	delivered_before timestamptz,
+	dead_before timestamptz,
+	handlers int[],
+	handlers_delivered_before timestamptz[],
+	handlers_dead_before timestamptz[],
+	tenants boolean,
+	blocking int[],
+	kept_for interval[]
+);
+COMMENT ON TYPE outbox_internal.retention_rules IS 'Internal: before when what was settled is to go, and which handlers and tenants have times of their own';
+
+-- Handlers that were dropped go on having theirs.
+CREATE FUNCTION outbox_internal.get_retention_rules(at timestamptz) RETURNS outbox_internal.retention_rules
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	r outbox_internal.retention_rules;
+	s record;
+BEGIN
+	SELECT * INTO s FROM outbox_internal.retention_settings();
+	r.at := at;
+	r.delivered_before := at - s.delivered;
+	r.dead_before := at - s.dead;
+	SELECT coalesce(array_agg(h.id), '{}'), array_agg(at - coalesce(h.delivered_retention, s.delivered)), array_agg(at - coalesce(h.dead_retention, s.dead))
+	INTO r.handlers, r.handlers_delivered_before, r.handlers_dead_before
+	FROM outbox.handler h WHERE num_nonnulls(h.delivered_retention, h.dead_retention) > 0;
+	r.tenants := EXISTS (SELECT FROM outbox.tenant_retention);
+	SELECT coalesce(array_agg(h.id), '{}') INTO r.blocking
+	FROM outbox.handler h WHERE h.on_dead = 'block' AND h.dropped_at IS NULL;
+	SELECT array_agg(k.kept_for ORDER BY k.kept_for) INTO r.kept_for
+	FROM (
+		SELECT DISTINCT v.kept_for
+		FROM (
+			SELECT unnest(ARRAY[s.delivered, s.dead]) AS kept_for
+			UNION ALL SELECT unnest(ARRAY[h.delivered_retention, h.dead_retention]) FROM outbox.handler h
+			UNION ALL SELECT unnest(ARRAY[t.delivered_retention, t.dead_retention]) FROM outbox.tenant_retention t) AS v
+		WHERE v.kept_for IS NOT NULL) AS k;
+	RETURN r;
+END $$;
+COMMENT ON FUNCTION outbox_internal.get_retention_rules IS 'Internal: how long what is to be kept, as settings, handlers and tenants say, counted back from a time';
+
 -- Which of these messages are settled, and for long enough.  Each is looked up by
 -- itself: scalar subqueries on purpose, never turned into a join that would read a
 -- whole table for each batch.  A dead letter that holds up its key goes on doing so.
-CREATE FUNCTION outbox_internal.prunable(ids uuid[], delivered_before timestamptz, dead_before timestamptz, blocking int[]) RETURNS uuid[]
+-- A tenant's time goes before its handler's, and that before the setting.
+CREATE FUNCTION outbox_internal.prunable(ids uuid[], r outbox_internal.retention_rules) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
+	at CONSTANT timestamptz := r.at;
+	delivered_before CONSTANT timestamptz := r.delivered_before;
+	dead_before CONSTANT timestamptz := r.dead_before;
+	blocking CONSTANT int[] := r.blocking;
 	result uuid[];
 BEGIN
-	SELECT array_agg(v.id) INTO result
-	FROM unnest(ids) AS v (id)
-	WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
-		AND coalesce(
-			(SELECT bool_and(greatest(r.settled_at, CASE WHEN r.handler_id = 0 AND r.state = 4
-						THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = v.id) END)
-					< CASE WHEN r.state = 3 THEN delivered_before ELSE dead_before END
-				AND (r.key IS NULL OR r.handler_id <> ALL (blocking)))
-			FROM outbox.receipt r WHERE r.message_id = v.id),
-			(SELECT greatest(m.staged_at, m.deliver_at) < delivered_before FROM outbox.message m WHERE m.id = v.id));
+	IF r.handlers = '{}' AND NOT r.tenants THEN
+		SELECT array_agg(v.id) INTO result
+		FROM unnest(ids) AS v (id)
+		WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
+			AND coalesce(
+				(SELECT bool_and(greatest(t.settled_at, CASE WHEN t.handler_id = 0 AND t.state = 4
+							THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = v.id) END)
+						< CASE WHEN t.state = 3 THEN delivered_before ELSE dead_before END
+					AND (t.key IS NULL OR t.handler_id <> ALL (blocking)))
+				FROM outbox.receipt t WHERE t.message_id = v.id),
+				(SELECT greatest(m.staged_at, m.deliver_at) < delivered_before FROM outbox.message m WHERE m.id = v.id));
+	ELSE
+		SELECT array_agg(v.id) INTO result
+		FROM unnest(ids) AS v (id)
+		WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
+			AND coalesce(
+				(SELECT bool_and(greatest(t.settled_at, CASE WHEN t.handler_id = 0 AND t.state = 4
+							THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = v.id) END)
+						< coalesce(
+							CASE WHEN r.tenants THEN (
+								SELECT at - CASE WHEN t.state = 3 THEN k.delivered_retention ELSE k.dead_retention END FROM outbox.tenant_retention k
+								WHERE k.tenant = (SELECT m.tenant FROM outbox.message m WHERE m.id = v.id)) END,
+							CASE WHEN t.state = 3 THEN r.handlers_delivered_before[array_position(r.handlers, t.handler_id)]
+								ELSE r.handlers_dead_before[array_position(r.handlers, t.handler_id)] END,
+							CASE WHEN t.state = 3 THEN delivered_before ELSE dead_before END)
+					AND (t.key IS NULL OR t.handler_id <> ALL (blocking)))
+				FROM outbox.receipt t WHERE t.message_id = v.id),
+				(SELECT greatest(m.staged_at, m.deliver_at) < coalesce(
+					(SELECT at - k.delivered_retention FROM outbox.tenant_retention k WHERE k.tenant = m.tenant), delivered_before)
+				FROM outbox.message m WHERE m.id = v.id));
+	END IF;
 	RETURN result;
 END $$;
 COMMENT ON FUNCTION outbox_internal.prunable IS 'Internal: those of these messages that nothing keeps any more, in the same order; NULL if none';
@@ -2998,96 +3109,134 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.cancel_expired IS 'Internal: where the library is not preloaded, cancel up to so many deliveries that have expired and that nobody holds, with code expired; returns how many';
 
-CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
+-- Look at the next messages behind here, batch of them, that were staged before
+-- kept_for ago (NULL: before the shortest of these times), and remove up to
+-- max_messages of them.  The one place that does it: outbox.prune() and the server's
+-- own retention go on from there.  ended: there was none to look at.
+CREATE FUNCTION outbox_internal.prune_step(r outbox_internal.retention_rules, kept_for interval, batch int, max_messages bigint,
+	INOUT here uuid, OUT ended boolean, OUT seen bigint, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+	ceiling uuid := outbox_internal.id_floor(r.at - coalesce(kept_for, r.kept_for[1]));
+	ids uuid[];
+BEGIN
+	messages := 0;
+	deliveries := 0;
+	attempts := 0;
+	-- Ids that are ahead of the clock say nothing of their messages' age.
+	IF kept_for IS NULL AND EXISTS (SELECT FROM outbox.message m WHERE m.id > outbox_internal.id_floor(clock_timestamp() + interval '1 minute')) THEN
+		ceiling := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+	END IF;
+	SELECT array_agg(v.id) INTO ids
+	FROM (
+		SELECT m.id FROM outbox.message m
+		WHERE m.id > here AND m.id < ceiling
+		ORDER BY m.id LIMIT batch) AS v;
+	ended := ids IS NULL;
+	seen := coalesce(cardinality(ids), 0);
+	IF ended THEN
+		RETURN;
+	END IF;
+	here := ids[seen];
+	ids := outbox_internal.prunable(ids, r);
+	IF cardinality(ids) > max_messages THEN
+		-- All before this one were looked at.
+		ids := ids[1 : max_messages];
+		here := ids[max_messages];
+	END IF;
+	IF ids IS NULL THEN
+		RETURN;
+	END IF;
+
+	-- Look again once the messages are locked: whoever brought a delivery
+	-- back held its message until it committed.
+	SELECT array_agg(v.id) INTO ids
+	FROM (SELECT m.id FROM outbox.message m WHERE m.id = ANY (ids) FOR UPDATE SKIP LOCKED) AS v;
+	ids := outbox_internal.prunable(ids, r);
+	IF ids IS NULL THEN
+		RETURN;
+	END IF;
+	DELETE FROM outbox.receipt t WHERE t.message_id = ANY (ids);
+	GET DIAGNOSTICS deliveries = ROW_COUNT;
+	DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
+	GET DIAGNOSTICS attempts = ROW_COUNT;
+	DELETE FROM outbox.message m WHERE m.id = ANY (ids);
+	GET DIAGNOSTICS messages = ROW_COUNT;
+END $$;
+COMMENT ON FUNCTION outbox_internal.prune_step IS 'Internal: remove those of the next few messages that nothing keeps any more; returns where to go on, how many were looked at and how many messages, deliveries and attempts are gone';
+
+-- Where to go on of one of these times, locked; place is NULL if somebody has it.
+CREATE FUNCTION outbox_internal.lock_prune_position(kept_for interval, OUT here uuid, OUT place tid)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	LOOP
+		SELECT p.ctid, p.reached INTO place, here FROM outbox.prune_position p
+		WHERE p.kept_for IS NOT DISTINCT FROM lock_prune_position.kept_for LIMIT 1 FOR UPDATE SKIP LOCKED;
+		IF FOUND THEN
+			RETURN;
+		END IF;
+		SELECT p.reached INTO here FROM outbox.prune_position p WHERE p.kept_for IS NOT DISTINCT FROM lock_prune_position.kept_for LIMIT 1;
+		IF FOUND THEN
+			RETURN;
+		END IF;
+		INSERT INTO outbox.prune_position (reached, kept_for) VALUES ('00000000-0000-0000-0000-000000000000', lock_prune_position.kept_for);
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_internal.lock_prune_position IS 'Internal: how far retention has come with what is kept for that long, and the place of that row if nobody else has locked it';
+
+CREATE FUNCTION outbox.prune(max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
 	-- What a bounded call looks at beyond what it removes.
 	most_kept CONSTANT int := 10000;
-	delivered_before timestamptz;
-	dead_before timestamptz;
-	blocking int[];
-	ceiling uuid;
+	r outbox_internal.retention_rules;
 	batch int;
-	here uuid := nil;
-	place tid;
-	may_begin_again boolean := false;
 	kept bigint := 0;
-	window_ids uuid[];
-	ids uuid[];
+	step interval;
+	place tid;
+	here uuid;
+	again boolean;
 	n bigint;
+	s record;
 BEGIN
 	PERFORM outbox_internal.check_isolation('prune');
 	IF max_messages <= 0 THEN
 		RAISE EXCEPTION 'max_messages must be positive'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for no limit.';
 	END IF;
-	SELECT clock_timestamp() - r.delivered, clock_timestamp() - r.dead, r.batch
-	INTO delivered_before, dead_before, batch
-	FROM outbox_internal.retention() r;
-	SELECT coalesce(array_agg(h.id), '{}') INTO blocking
-	FROM outbox.handler h WHERE h.on_dead = 'block' AND h.dropped_at IS NULL;
-	ceiling := outbox_internal.id_floor(greatest(delivered_before, dead_before));
-	-- Ids that are ahead of the clock say nothing of their messages' age.
-	IF EXISTS (SELECT FROM outbox.message m WHERE m.id > outbox_internal.id_floor(clock_timestamp() + interval '1 minute')) THEN
-		ceiling := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
-	END IF;
+	SELECT t.batch INTO batch FROM outbox_internal.retention_settings() t;
+	r := outbox_internal.get_retention_rules(clock_timestamp());
 	messages := 0;
 	deliveries := 0;
 	attempts := 0;
 	-- A bounded call goes on where the last one ended, or each would step over all that is kept.
-	IF max_messages IS NOT NULL THEN
-		SELECT p.ctid, p.reached INTO place, here FROM outbox.prune_position p LIMIT 1 FOR UPDATE SKIP LOCKED;
-		IF place IS NULL THEN
-			here := coalesce((SELECT p.reached FROM outbox.prune_position p LIMIT 1), nil);
+	FOREACH step IN ARRAY CASE WHEN max_messages IS NULL THEN '{NULL}'::interval[] ELSE r.kept_for || NULL::interval END LOOP
+		EXIT WHEN messages >= max_messages OR max_messages IS NOT NULL AND kept >= most_kept;
+		here := nil;
+		IF max_messages IS NOT NULL THEN
+			SELECT q.here, q.place INTO here, place FROM outbox_internal.lock_prune_position(step) q;
 		END IF;
-		may_begin_again := here > nil;
-	END IF;
-
-	WHILE max_messages IS NULL OR messages < max_messages AND kept < most_kept LOOP
-		SELECT array_agg(v.id) INTO window_ids
-		FROM (
-			SELECT m.id FROM outbox.message m
-			WHERE m.id > here AND m.id < ceiling
-			ORDER BY m.id LIMIT batch) AS v;
-		IF window_ids IS NULL THEN
-			here := nil;
-			EXIT WHEN NOT may_begin_again OR messages > 0;
-			may_begin_again := false;
-			CONTINUE;
+		-- The look at all that is older begins again at its end, if nothing has come of this call yet.
+		again := step IS NULL AND here > nil;
+		LOOP
+			SELECT * INTO s FROM outbox_internal.prune_step(r, step, batch, max_messages - messages, here);
+			here := CASE WHEN s.ended AND step IS NULL THEN nil ELSE s.here END;
+			messages := messages + s.messages;
+			deliveries := deliveries + s.deliveries;
+			attempts := attempts + s.attempts;
+			kept := kept + s.seen - s.messages;
+			EXIT WHEN s.ended AND NOT (again AND messages = 0) OR messages >= max_messages OR max_messages IS NOT NULL AND kept >= most_kept;
+			again := again AND NOT s.ended;
+		END LOOP;
+		IF place IS NOT NULL THEN
+			UPDATE outbox.prune_position q SET reached = here WHERE q.ctid = place;
 		END IF;
-		ids := outbox_internal.prunable(window_ids, delivered_before, dead_before, blocking);
-		here := window_ids[cardinality(window_ids)];
-		IF cardinality(ids) > max_messages - messages THEN
-			ids := ids[1 : max_messages - messages];
-			here := ids[cardinality(ids)];
-		END IF;
-		kept := kept + cardinality(window_ids) - coalesce(cardinality(ids), 0);
-		CONTINUE WHEN ids IS NULL;
-
-		-- Look again once the messages are locked: whoever brought a delivery
-		-- back held its message until it committed.
-		SELECT array_agg(v.id) INTO ids
-		FROM (SELECT m.id FROM outbox.message m WHERE m.id = ANY (ids) FOR UPDATE SKIP LOCKED) AS v;
-		ids := outbox_internal.prunable(ids, delivered_before, dead_before, blocking);
-		CONTINUE WHEN ids IS NULL;
-
-		DELETE FROM outbox.receipt r WHERE r.message_id = ANY (ids);
-		GET DIAGNOSTICS n = ROW_COUNT;
-		deliveries := deliveries + n;
-		DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
-		GET DIAGNOSTICS n = ROW_COUNT;
-		attempts := attempts + n;
-		DELETE FROM outbox.message m WHERE m.id = ANY (ids);
-		GET DIAGNOSTICS n = ROW_COUNT;
-		messages := messages + n;
 	END LOOP;
-	IF place IS NOT NULL THEN
-		UPDATE outbox.prune_position p SET reached = here WHERE p.ctid = place;
-	ELSIF max_messages IS NOT NULL AND NOT EXISTS (SELECT FROM outbox.prune_position) THEN
-		INSERT INTO outbox.prune_position VALUES (here);
-	END IF;
+	-- Whoever calls this believes the clock.
+	UPDATE outbox.retention_status t SET seen_at = clock_timestamp(), held_until = NULL
+	WHERE t.ctid = ANY (ARRAY(SELECT w.ctid FROM outbox.retention_status w WHERE w.held_until IS NOT NULL FOR UPDATE SKIP LOCKED));
 
 	-- Without a dispatcher nobody else does.
 	LOOP
@@ -3101,11 +3250,182 @@ BEGIN
 	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox.prune IS
-'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement; of a message that nobody took, from the time that it was scheduled for, if it was. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
+'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: what the server does by itself while outbox.auto_prune is on; for servers without the library preloaded, and for whoever does not want to wait.
+outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement, unless their tenant (outbox.ensure_tenant_retention()), or else their handler, has times of its own; of a message that nobody took, from the time that it was scheduled for, if it was. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
 Expired entries of outbox.inbox go as well. Where the library is not preloaded, deliveries that have expired (expires_at, ttl, max_age) are cancelled along.
-max_messages: stop after so many, outbox.prune_batch_size a statement. Such a call goes on where the last one ended, and when it has come to the end the next one begins again with the oldest; it also stops after having met 10000 messages that have to be kept, so it costs what it removes. Without, all of them are looked at, the oldest first. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
-Several calls may run at once: each takes other messages, and none waits for a locked one.
+max_messages: stop after so many, outbox.prune_batch_size a statement. Such a call goes on where the last one ended, first with what has come of age since, then with all that is older, and when it has come to the end the next one begins again with the oldest; it also stops after having met 10000 messages that have to be kept, so it costs what it removes. Without, all of them are looked at, the oldest first. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
+Several calls may run at once, beside the server''s own: each takes other messages, and none waits for a locked one.
 Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive, feature_not_supported above READ COMMITTED.';
+
+CREATE FUNCTION outbox_internal.id_time(id uuid) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT to_timestamp(('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 1000.0)
+$$;
+COMMENT ON FUNCTION outbox_internal.id_time IS 'Internal: when a message of this id was staged, by its id';
+
+-- One batch of the server's own retention, in a transaction of its own: of what is to
+-- go as of the beginning of the round, the youngest first that has just come of age,
+-- then what the look at all that is older meets, so much of it in a round that what
+-- has to be kept costs little; then the inbox.  Nothing is left to do: the round ends.
+--
+-- A clock that was set forward would have everything go at once.  So one that has
+-- gone further than the shortest time that anything is kept for, within bounds, since
+-- it was last looked at, is believed after it has gone on for as long; each round
+-- looks, and so does one that removes nothing.  The same for a database that is new to
+-- this, with messages that came from elsewhere.
+CREATE FUNCTION outbox_internal.retain(OUT did_some boolean, OUT behind interval)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+DECLARE
+	nil CONSTANT uuid := '00000000-0000-0000-0000-000000000000';
+	-- What a round looks at that has to be kept.
+	most_swept CONSTANT int := 20000;
+	own_home uuid := outbox_internal.home();
+	clock timestamptz := clock_timestamp();
+	settings record;
+	r outbox_internal.retention_rules;
+	st outbox.retention_status;
+	status_place tid;
+	hold interval;
+	step interval;
+	here uuid;
+	place tid;
+	s record;
+	n bigint;
+BEGIN
+	did_some := false;
+	SELECT * INTO settings FROM outbox_internal.retention_settings();
+	SELECT t.ctid INTO status_place FROM outbox.retention_status t WHERE t.home = own_home LIMIT 1 FOR UPDATE SKIP LOCKED;
+	IF status_place IS NULL THEN
+		IF NOT EXISTS (SELECT FROM outbox.retention_status t WHERE t.home = own_home) THEN
+			DELETE FROM outbox.retention_status t WHERE t.home IS DISTINCT FROM own_home;
+			INSERT INTO outbox.retention_status (seen_at, held_until) SELECT '-infinity', NULL;
+			did_some := true;
+		END IF;
+		RETURN;
+	END IF;
+	SELECT t.* INTO st FROM outbox.retention_status t WHERE t.ctid = status_place;
+	IF st.began_at IS NULL AND outbox_internal.next_retention() > clock THEN
+		RETURN;
+	END IF;
+	r := outbox_internal.get_retention_rules(coalesce(st.began_at, clock));
+	hold := greatest(interval '10 min', least(interval '1 day', r.kept_for[1]));
+	IF clock < st.seen_at - interval '1 min' THEN
+		st.held_until := NULL;
+		st.began_at := NULL;
+	ELSIF clock > st.seen_at + hold THEN
+		st.held_until := CASE WHEN EXISTS (SELECT FROM outbox.message) THEN clock + hold END;
+	END IF;
+	st.seen_at := clock;
+	IF st.held_until > clock THEN
+		UPDATE outbox.retention_status t SET seen_at = clock, held_until = st.held_until, began_at = NULL, next_at = clock + settings.every
+		WHERE t.ctid = status_place;
+		RETURN;
+	END IF;
+	st.held_until := NULL;
+	IF st.began_at IS NULL THEN
+		st.began_at := clock;
+		st.swept := 0;
+		r := outbox_internal.get_retention_rules(clock);
+	END IF;
+
+	FOREACH step IN ARRAY r.kept_for || NULL::interval LOOP
+		EXIT WHEN step IS NULL AND st.swept >= most_swept;
+		SELECT q.here, q.place INTO here, place FROM outbox_internal.lock_prune_position(step) q;
+		CONTINUE WHEN place IS NULL;
+		SELECT * INTO s FROM outbox_internal.prune_step(r, step, settings.batch, NULL, here);
+		IF s.ended THEN
+			CONTINUE WHEN step IS NOT NULL;
+			s.here := nil;
+			st.swept := most_swept;
+		ELSIF step IS NULL THEN
+			st.swept := st.swept + s.seen - s.messages;
+		ELSE
+			behind := r.at - step - outbox_internal.id_time(s.here);
+		END IF;
+		UPDATE outbox.prune_position q SET reached = s.here WHERE q.ctid = place;
+		st.messages := st.messages + s.messages;
+		st.deliveries := st.deliveries + s.deliveries;
+		st.attempts := st.attempts + s.attempts;
+		did_some := NOT s.ended;
+		EXIT;
+	END LOOP;
+	IF NOT did_some THEN
+		n := outbox_internal.prune_inbox(settings.batch);
+		st.inbox := st.inbox + n;
+		did_some := n > 0;
+	END IF;
+	IF NOT did_some THEN
+		DELETE FROM outbox.prune_position p WHERE p.ctid = ANY (ARRAY(
+			SELECT q.ctid FROM outbox.prune_position q WHERE q.kept_for <> ALL (r.kept_for) FOR UPDATE SKIP LOCKED));
+		st.next_at := greatest(st.began_at + settings.every, clock);
+		st.began_at := NULL;
+		st.completed_at := clock;
+		st.last_error := NULL;
+		st.last_error_at := NULL;
+	END IF;
+	UPDATE outbox.retention_status t SET next_at = st.next_at, seen_at = st.seen_at, held_until = NULL, began_at = st.began_at, swept = st.swept,
+		completed_at = st.completed_at, last_error = st.last_error, last_error_at = st.last_error_at,
+		messages = st.messages, deliveries = st.deliveries, attempts = st.attempts, inbox = st.inbox
+	WHERE t.ctid = status_place;
+END $$;
+COMMENT ON FUNCTION outbox_internal.retain IS 'Internal: one batch of the server''s own retention; whether it has done anything, and how long ago what comes next was to go';
+
+CREATE FUNCTION outbox_internal.note_retention_error(error text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	UPDATE outbox.retention_status t SET last_error = error, last_error_at = clock_timestamp()
+	WHERE t.ctid = ANY (ARRAY(SELECT w.ctid FROM outbox.retention_status w FOR UPDATE SKIP LOCKED));
+END $$;
+COMMENT ON FUNCTION outbox_internal.note_retention_error IS 'Internal: keep what the server''s own retention has failed with';
+
+CREATE FUNCTION outbox_internal.next_retention() RETURNS timestamptz
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	-- None is so far away, unless the clock was set back.
+	SELECT CASE WHEN min(t.next_at) <= clock_timestamp() + min(q.every) THEN min(t.next_at) ELSE '-infinity' END
+	FROM outbox_internal.retention_settings() q LEFT JOIN outbox.retention_status t ON t.home = outbox_internal.home()
+$$;
+COMMENT ON FUNCTION outbox_internal.next_retention IS 'Internal: when the server''s own retention has something to do; -infinity: at once';
+
+CREATE FUNCTION outbox_internal.check_retention_tenant(tenant text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF tenant IS NULL OR tenant = '' THEN
+		RAISE EXCEPTION 'tenant must not be null or empty'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the tenant that the messages are staged with.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_retention_tenant IS 'Internal: raise invalid_parameter_value unless this can be a tenant';
+
+CREATE FUNCTION outbox.ensure_tenant_retention(tenant text, delivered_retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox_internal.check_retention_tenant(tenant);
+	IF num_nonnulls(delivered_retention, dead_retention) = 0 THEN
+		RAISE EXCEPTION 'one of delivered_retention and dead_retention must be given'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'outbox.drop_tenant_retention() has the tenant''s messages kept as all others.';
+	END IF;
+	PERFORM outbox_internal.check_interval('delivered_retention', coalesce(delivered_retention, '0'), '0', '36500 days');
+	PERFORM outbox_internal.check_interval('dead_retention', coalesce(dead_retention, '0'), '0', '36500 days');
+	INSERT INTO outbox.tenant_retention AS t (tenant, delivered_retention, dead_retention)
+	VALUES (ensure_tenant_retention.tenant, ensure_tenant_retention.delivered_retention, ensure_tenant_retention.dead_retention)
+	ON CONFLICT ON CONSTRAINT tenant_retention_pkey
+	DO UPDATE SET delivered_retention = excluded.delivered_retention, dead_retention = excluded.dead_retention;
+END $$;
+COMMENT ON FUNCTION outbox.ensure_tenant_retention IS
+'Have messages of a tenant kept for longer or less long than the others, whatever handlers they were delivered to.
+tenant: as the messages are staged with. delivered_retention: how long after its settlement what was delivered is kept; dead_retention: what is dead or cancelled. Each from 0 to 36500 days; NULL: as for the others. What was said of that tenant before is replaced.
+Errors: invalid_parameter_value for a bad tenant or interval, null_value_not_allowed if neither is given.';
+
+CREATE FUNCTION outbox.drop_tenant_retention(tenant text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+BEGIN
+	PERFORM outbox_internal.check_retention_tenant(tenant);
+	DELETE FROM outbox.tenant_retention t WHERE t.tenant = drop_tenant_retention.tenant COLLATE "C";
+	RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION outbox.drop_tenant_retention IS
+'Have messages of a tenant kept as all others are.
+tenant: as given to outbox.ensure_tenant_retention(). Returns whether it had times of its own. Errors: invalid_parameter_value for a bad tenant.';
 
 CREATE PROCEDURE outbox.drain(handler text DEFAULT NULL, timeout interval DEFAULT '1 minute')
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_drain';
@@ -3414,6 +3734,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.schedule_warnings IS 'Internal: which schedules fail, or are not looked after';
 
+-- What outbox.health() says of retention.
+CREATE FUNCTION outbox_internal.retention_warnings() RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT array_remove(ARRAY[
+		CASE WHEN r.last_error IS NOT NULL THEN format('retention fails: %s', r.last_error) END,
+		CASE WHEN r.state = 'clock' THEN format('retention waits until %s, or for SELECT outbox.prune(1): the clock has gone forward by more than it is believed', date_trunc('second', r.held_until)) END,
+		CASE WHEN r.state IN ('idle', 'working') AND r.behind > interval '1 day' THEN format('retention is behind by %s', justify_hours(date_trunc('minute', r.behind))) END], NULL)
+	FROM outbox_internal.retention() r
+$$;
+COMMENT ON FUNCTION outbox_internal.retention_warnings IS 'Internal: that retention fails, waits or lags by more than a day, in words; none if all is well';
+
 CREATE FUNCTION outbox.health(warn_after interval DEFAULT '1 minute', critical_after interval DEFAULT '10 minutes',
 	OUT status text, OUT reasons text[], OUT dispatcher text, OUT dispatcher_pid int, OUT in_flight int,
 	OUT due bigint, OUT oldest_due_age interval, OUT oldest_due_age_seconds float8, OUT scheduled bigint, OUT retrying bigint, OUT leased bigint,
@@ -3517,6 +3848,7 @@ BEGIN
 	END IF;
 
 	warn := warn || outbox_internal.schedule_warnings(warn_after);
+	warn := warn || outbox_internal.retention_warnings();
 
 	-- Kept ones are no fault by themselves, but what a mistyped topic or pattern looks like.
 	warn := warn || ARRAY(
@@ -3534,7 +3866,7 @@ END $$;
 COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, a trigger of the extension is missing or switched off, as a restore can leave it, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
+Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, a trigger of the extension is missing or switched off, as a restore can leave it, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), retention fails, waits because it does not believe the clock, or is behind by more than a day, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted: figures are shown, but not judged. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
 failing_handlers: a push handler fails if none of its attempts has succeeded for longer than warn_after and something of it is outstanding, if at least half of its attempts within five minutes failed and these were at least ten, or if its circuit breaker is not closed; the columns failing_since, recent_attempts and recent_failures of outbox.handlers show what that goes by. Up to ten are named.
 Reasons also name up to three topics of outbox.unrouted that were met within the last hour; messages that were staged all the same change no status.
@@ -4644,6 +4976,49 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.sender IS 'Internal: state of this database''s dispatcher and what it cannot do, as outbox.dispatchers shows them; why the database counts as a copy, NULL if it does not';
 
+CREATE FUNCTION outbox_internal.retention(OUT state text, OUT next_at timestamptz, OUT round_began_at timestamptz, OUT completed_at timestamptz,
+	OUT held_until timestamptz, OUT behind interval, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint, OUT inbox bigint,
+	OUT counted_since timestamptz, OUT last_error text, OUT last_error_at timestamptz) RETURNS record
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	clock timestamptz := clock_timestamp();
+	r outbox_internal.retention_rules := outbox_internal.get_retention_rules(clock);
+	step interval;
+	first uuid;
+BEGIN
+	SELECT t.next_at, t.began_at, t.completed_at, t.held_until, t.messages, t.deliveries, t.attempts, t.inbox, t.counted_since, t.last_error, t.last_error_at
+	INTO next_at, round_began_at, completed_at, held_until, messages, deliveries, attempts, inbox, counted_since, last_error, last_error_at
+	FROM outbox.retention_status t WHERE t.home = outbox_internal.home() LIMIT 1;
+	SELECT CASE
+		WHEN g.state = 'standby' THEN g.state
+		WHEN g.why_copy IS NOT NULL THEN 'copy'
+		WHEN NOT q.auto THEN 'off'
+		WHEN g.state <> 'running' THEN 'no dispatcher'
+		WHEN held_until > clock THEN 'clock'
+		WHEN round_began_at IS NOT NULL THEN 'working'
+		ELSE 'idle' END INTO state
+	FROM outbox_internal.sender() g, outbox_internal.retention_settings() q;
+	IF state <> 'clock' THEN
+		held_until := NULL;
+	END IF;
+	behind := '0';
+	FOREACH step IN ARRAY r.kept_for LOOP
+		SELECT m.id INTO first FROM outbox.message m
+		WHERE m.id > coalesce((SELECT p.reached FROM outbox.prune_position p WHERE p.kept_for = step LIMIT 1), '00000000-0000-0000-0000-000000000000')
+		ORDER BY m.id LIMIT 1;
+		behind := greatest(behind, clock - step - outbox_internal.id_time(first));
+	END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_internal.retention IS 'Internal: what outbox.retention shows';
+
+CREATE VIEW outbox.retention AS
+SELECT r.state, r.next_at, r.round_began_at, r.completed_at, r.held_until, r.behind, pg_catalog.date_part('epoch', r.behind) AS behind_seconds,
+	r.messages, r.deliveries, r.attempts, r.inbox, r.counted_since, r.last_error, r.last_error_at
+FROM outbox_internal.retention() r;
+COMMENT ON VIEW outbox.retention IS
+'What the server''s own retention has done, and what waits for it: one row. state: idle (between two rounds), working, clock (it went forward by more than it is believed, see held_until), off (outbox.auto_prune), copy (until outbox.adopt()), no dispatcher (of this database that is running: call outbox.prune()), standby. When the next round begins, since when one is going on, when the last one was completed; how long ago the first message that it has not looked at was to go (behind: under load it waits); what it has removed in all, since when; and what it has failed with, until a round is completed';
+
 -- What keeps all of a handler's messages waiting: the outermost reason, since
 -- to lift another one is of no use before that.
 CREATE VIEW outbox_internal.holds AS
@@ -5015,6 +5390,19 @@ BEGIN
 			('handlers', 'failure_share', 'The share of them that failed, from 0 to 1'),
 			('handlers', 'held_until', 'Until when its receiver has asked to be left alone (Retry-After)'),
 			('handlers', 'gives_up_after', 'How long after its first attempt a message is given up about, if it keeps failing'),
+			('retention', 'state', 'idle, working, clock, off, copy, no dispatcher or standby'),
+			('retention', 'next_at', 'When the next round begins, or when this one was to'),
+			('retention', 'round_began_at', 'Since when a round is going on; NULL between two'),
+			('retention', 'completed_at', 'When the last round had nothing left to do'),
+			('retention', 'held_until', 'The clock was set forward, or nobody has looked at it for long: nothing is removed before this, or before a call of outbox.prune()'),
+			('retention', 'behind', 'How long ago the first message that has not been looked at was to go'),
+			('retention', 'messages', 'Messages removed by the server''s own retention; calls of outbox.prune() are not counted'),
+			('retention', 'deliveries', 'Their receipts'),
+			('retention', 'attempts', 'Their logged attempts'),
+			('retention', 'inbox', 'Entries of the inbox that had expired'),
+			('retention', 'counted_since', 'Since when these are counted'),
+			('retention', 'last_error', 'What it has failed with; NULL once a round is completed'),
+			('retention', 'last_error_at', 'When'),
 			('watched', 'relation', 'The table'),
 			('watched', 'model', 'What the payload calls it'),
 			('watched', 'prefix', 'What topics begin with'),

@@ -272,6 +272,8 @@ reload_settings(TimestampTz now)
 	{
 		outbox_send_configure();
 		outbox_reload_request();
+		/* Retention may be on now. */
+		outbox_occurrences_request();
 	}
 	else if (troubles[SETTINGS].failures == 0)
 		outbox_backoff_wait(&troubles[SETTINGS], LOCKED_PAUSE_US, now);

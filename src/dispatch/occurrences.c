@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * occurrences.c
- *		Has the schedule workers there when occurrences of schedules are due.
+ *		Has the schedule workers there when occurrences of schedules are due,
+ *		and when retention is.
  *
  * See occurrences.h.
  *
@@ -17,8 +18,10 @@
 #include "common/session.h"
 #include "dispatch/crew.h"
 #include "dispatch/occurrences.h"
+#include "guc.h"
 #include "table/relation.h"
 #include "worker/clock.h"
+#include "worker/worker.h"
 
 /* A worker is started so long before it is needed. */
 #define AHEAD_US USECS_PER_SEC
@@ -26,17 +29,21 @@
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US USECS_PER_SEC
 
+/* When somebody lacks a background worker slot. */
+#define LACKING_RETRY_US (10 * USECS_PER_SEC)
+
 /* The two kinds of schedules, each with its worker. */
 typedef struct Kind
 {
 	OutboxFunctionPlace place;
 	TimestampTz wake_at;		/* by the wall clock: when there is something to do; DT_NOEND: never */
+	TimestampTz retain_at;		/* the same of retention */
 	bool		was_there;
 } Kind;
 
 static Kind kinds[2] = {
-	{OUTBOX_PLACE_MESSAGES, DT_NOEND},
-	{OUTBOX_PLACE_FUNCTIONS, DT_NOEND},
+	{OUTBOX_PLACE_MESSAGES, DT_NOEND, DT_NOEND},
+	{OUTBOX_PLACE_FUNCTIONS, DT_NOEND, DT_NOEND},
 };
 
 static OutboxDatabase *database = NULL;
@@ -66,12 +73,22 @@ outbox_occurrences_look_next(void)
 }
 
 static OutboxPlan look_plan = {
-	.sql = "SELECT outbox_internal.next_wake(false), outbox_internal.next_wake(true)",
+	.sql = "SELECT outbox_internal.next_wake(false), outbox_internal.next_wake(true), outbox_internal.next_retention()",
 };
 
 static const OutboxTableLock look_locks[] = {
-	{"installation", AccessShareLock}, {"schedule", AccessShareLock}, {"schedule_status", AccessShareLock}
+	{"installation", AccessShareLock}, {"schedule", AccessShareLock}, {"schedule_status", AccessShareLock},
+	{"retention_status", AccessShareLock}
 };
+
+static TimestampTz
+read_time(const OutboxQueryRow *row, int column)
+{
+	bool		isnull;
+	Datum		found = outbox_query_datum(row, column, &isnull);
+
+	return isnull ? DT_NOEND : DatumGetTimestampTz(found);
+}
 
 bool
 outbox_occurrences_look(TimestampTz now)
@@ -88,12 +105,9 @@ outbox_occurrences_look(TimestampTz now)
 	outbox_execute(&look_plan, NULL, NULL, true, 1, SPI_OK_SELECT);
 	row = outbox_query_row(0);
 	for (int i = 0; i < lengthof(kinds); i++)
-	{
-		bool		isnull;
-		Datum		wake_at = outbox_query_datum(&row, i + 1, &isnull);
-
-		kinds[i].wake_at = isnull ? DT_NOEND : DatumGetTimestampTz(wake_at);
-	}
+		kinds[i].wake_at = read_time(&row, i + 1);
+	/* Whoever stages messages of schedules looks after retention in between. */
+	kinds[0].retain_at = outbox_auto_prune ? read_time(&row, lengthof(kinds) + 1) : DT_NOEND;
 	SPI_finish();
 
 	/* Workers that are there look for themselves. */
@@ -103,6 +117,20 @@ outbox_occurrences_look(TimestampTz now)
 	requested = false;
 	not_before = DT_NOBEGIN;
 	return true;
+}
+
+/* When it is to be started.  Retention leaves the last worker slots to others. */
+static TimestampTz
+start_time(const Kind *kind, TimestampTz now)
+{
+	TimestampTz wake = outbox_to_steady(kind->wake_at);
+	TimestampTz retain = outbox_to_steady(kind->retain_at);
+
+	if (!TIMESTAMP_NOT_FINITE(wake))
+		wake -= AHEAD_US;
+	if (retain <= now && outbox_workers_are_lacking(outbox_to_wall(now)))
+		retain = now + LACKING_RETRY_US;
+	return Max(Min(wake, retain), outbox_crew_may_start_at(kind->place));
 }
 
 static void
@@ -116,10 +144,11 @@ attend(Kind *kind, TimestampTz now)
 		/* It has moved the time on. */
 		requested = true;
 		kind->wake_at = DT_NOEND;
+		kind->retain_at = DT_NOEND;
 	}
-	if (!is_there && kind->wake_at != DT_NOEND)
+	if (!is_there && Min(kind->wake_at, kind->retain_at) != DT_NOEND)
 	{
-		TimestampTz start_at = Max(outbox_to_steady(kind->wake_at) - AHEAD_US, outbox_crew_may_start_at(kind->place));
+		TimestampTz start_at = start_time(kind, now);
 
 		if (start_at <= now)
 			outbox_crew_start(kind->place, now);

@@ -1,14 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * occurrences.h
- *		Has the schedule workers there when occurrences of schedules are due.
+ *		Has the schedule workers there when occurrences of schedules are due,
+ *		and when retention is.
  *
  * The dispatcher knows one time of each of the two kinds of schedules, those
  * that stage a message and those that run a function: when there is something
  * to do for the first of them.  A worker is started a little before that, so
  * that it is there in time, and leaves by itself when it has nothing to do for
  * a while.  So schedules cost nothing between their occurrences, however many
- * there are.
+ * there are.  The worker for those that stage messages also looks after
+ * retention, and is started for that too, once somebody else does not lack the
+ * background worker slot.
  *
  * Process: the dispatcher.
  *

@@ -23,7 +23,7 @@
 #include "stage/topic.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_topic_taken);
-PG_FUNCTION_INFO_V1(outbox_sql_retention);
+PG_FUNCTION_INFO_V1(outbox_sql_retention_settings);
 
 /* outbox_internal.topic_taken(patterns text[], topic text) */
 Datum
@@ -55,26 +55,28 @@ outbox_sql_topic_taken(PG_FUNCTION_ARGS)
 }
 
 static Datum
-seconds_to_interval(int seconds)
+microseconds_to_interval(int64 microseconds)
 {
 	Interval   *span = palloc0(sizeof(Interval));
 
-	span->time = (TimeOffset) seconds * USECS_PER_SEC;
+	span->time = microseconds;
 	return IntervalPGetDatum(span);
 }
 
-/* outbox_internal.retention() */
+/* outbox_internal.retention_settings() */
 Datum
-outbox_sql_retention(PG_FUNCTION_ARGS)
+outbox_sql_retention_settings(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc;
-	Datum		values[3];
-	bool		nulls[3] = {false, false, false};
+	Datum		values[5];
+	bool		nulls[5] = {false};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	values[0] = seconds_to_interval(outbox_delivered_retention);
-	values[1] = seconds_to_interval(outbox_dead_retention);
+	values[0] = microseconds_to_interval(outbox_delivered_retention * USECS_PER_SEC);
+	values[1] = microseconds_to_interval(outbox_dead_retention * USECS_PER_SEC);
 	values[2] = Int32GetDatum(outbox_prune_batch_size);
+	values[3] = BoolGetDatum(outbox_auto_prune);
+	values[4] = microseconds_to_interval(outbox_prune_interval * INT64CONST(1000));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }

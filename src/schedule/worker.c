@@ -9,6 +9,10 @@
  * for a while (dispatch/occurrences.h), so that schedules need background
  * worker slots only around their occurrences.
  *
+ * The one that stages messages also has what is past retention removed, in the
+ * time that is left between two occurrences (retention.h): a batch of that
+ * takes some milliseconds, so no occurrence is late for it.
+ *
  * Whoever changes a schedule tells the dispatcher, which wakes the workers.
  * Functions run as those of on_settle workers do, one after the other.  One
  * that has to be ended together with its process has failed.
@@ -29,6 +33,7 @@
 #include "common/query_row.h"
 #include "common/session.h"
 #include "compat.h"
+#include "schedule/retention.h"
 #include "schedule/run.h"
 #include "shared/function_slot.h"
 #include "table/relation.h"
@@ -154,21 +159,26 @@ main_loop(void)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz until;
+		TimestampTz retain_at;
 
 		MemoryContextReset(outbox_function_worker_context());
 		CHECK_FOR_INTERRUPTS();
 		outbox_function_worker_settings(now);
 		if (outbox_backoff_is_over(&trouble, now) && try_to_work(now))
 			continue;
+		if (place == OUTBOX_PLACE_MESSAGES)
+			outbox_retention_work(GetCurrentTimestamp());
 
 		now = GetCurrentTimestamp();
+		retain_at = place == OUTBOX_PLACE_MESSAGES ? outbox_retention_next(now) : DT_NOEND;
 		if (!outbox_backoff_is_over(&trouble, now))
 			until = outbox_backoff_until(&trouble);
-		else if (wake_at > now + IDLE_US)
+		else if (Min(wake_at, retain_at) > now + IDLE_US)
 			break;
 		else
 			/* What is due and was not done is held by somebody. */
 			until = wake_at > now ? wake_at : now + LOCKED_RETRY_US;
+		until = Min(until, retain_at);
 		(void) outbox_function_worker_wait(until, now, "waiting for occurrences");
 	}
 }

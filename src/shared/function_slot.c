@@ -177,6 +177,17 @@ outbox_function_slot_forget_overrun(void)
 	SpinLockRelease(&database->mutex);
 }
 
+bool
+outbox_function_slot_dispatcher_is_busy(void)
+{
+	bool		busy;
+
+	SpinLockAcquire(&database->mutex);
+	busy = database->in_flight > 0 || database->settler_pid != 0;
+	SpinLockRelease(&database->mutex);
+	return busy;
+}
+
 void
 outbox_function_slot_leave(void)
 {

@@ -58,6 +58,9 @@ extern void outbox_function_slot_set_overran(void);
 extern bool outbox_function_slot_has_overrun(int64 piece);
 extern void outbox_function_slot_forget_overrun(void);
 
+/* Has this worker's dispatcher requests out, or receipts to write that another process writes for it? */
+extern bool outbox_function_slot_dispatcher_is_busy(void);
+
 /* The process ends because it is not needed, not because it failed. */
 extern void outbox_function_slot_leave(void);
 

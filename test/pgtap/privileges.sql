@@ -21,11 +21,12 @@ INSERT INTO privilege VALUES
 ('function', 'health metrics', 'OMW'),
 ('function', 'reset_stats', 'OW'),
 ('function', 'create_handler alter_handler ensure_handler drop_handler handler_definition rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
+('function', 'ensure_tenant_retention drop_tenant_retention', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
 ('internal', 'dispatchers backlog stat_handlers stat_histograms stat_dispatcher', 'OMW'),
 ('internal', 'count reset_counters metric_list metric_label metric_samples', 'W'),
-('internal', 'unrouted sender aside', 'OW'),
+('internal', 'unrouted sender aside retention', 'OW'),
 -- rings and triggers
 ('internal', 'ring ring_handlers ring_status triggers trigger_faults library library_can require_library grow wrap_comments ring_rescan ring_launcher ring_schedules skip_row handler_changed status_changed home check_isolation is_copy why_copy place place_is_news note_place bring_forward seed_ids', 'W'),
 -- checks
@@ -38,21 +39,22 @@ INSERT INTO privilege VALUES
 ('internal', 'insert_handler fill_handler create_handler change_handler alter_handler ensure_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
 ('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
 ('internal', 'cancel_expired check_untried check_deliver_at ring_end', 'W'),
-('internal', 'topic_taken retention live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all prunable', 'W'),
+('internal', 'topic_taken retention_settings live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all', 'W'),
 ('internal', 'page_part page_parts find_by_state find_by_message has_few_messages', 'W'),
+('internal', 'get_retention_rules prunable prune_step lock_prune_position retain note_retention_error next_retention retention_warnings check_retention_tenant id_time', 'W'),
 -- schedules
 ('internal', 'schedule_options check_schedule_name check_schedule_options check_schedule schedule_fault schedule_warnings check_may_run', 'W'),
 ('internal', 'next_run due_runs occurrence_text occurrence_payload occurrence_key schedule_anchor run_after stage_occurrence make_occurrence', 'W'),
 ('internal', 'lock_schedule populate_schedule insert_schedule fill_schedule store_schedule change_schedule create_schedule alter_schedule ensure_schedule', 'W'),
 ('internal', 'drop_schedule pause_schedule resume_schedule choose_occurrence note_occurrence note_failure run_messages begin_occurrence end_occurrence run_now next_wake', 'W'),
-('view', 'messages deliveries waiting dead_letters attempts blocked_keys handlers unrouted schedules', 'OW'),
+('view', 'messages deliveries waiting dead_letters attempts blocked_keys handlers unrouted schedules retention', 'OW'),
 ('view', 'holds', 'W'),
 ('view', 'watched', 'POW'),
 ('view', 'backlog handler_stats stat_handlers stat_histograms stat_dispatcher dispatchers', 'OMW'),
-('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox prune_position schedule schedule_status', 'W'),
+('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox tenant_retention prune_position retention_status schedule schedule_status', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
 ('type', 'settlement occurrence', '*PCOMW'),
-('internal type', 'filter option page', 'W'),
+('internal type', 'filter option page retention_rules', 'W'),
 ('schema', 'outbox', '*PCOMW'),
 ('schema', 'outbox_internal', 'W');
 CREATE TEMP TABLE cell AS SELECT kind, object, who FROM privilege, string_to_table(objects, ' ') object;

@@ -57,13 +57,14 @@ is($receiver->count('/one'), 1, 'and nothing was sent twice');
 my $relations = q{SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind IN ('r', 'v')};
 foreach my $relation (split / /, $first->sql($relations))
 {
-	# These are of the server's own memory.
-	next if $relation =~ /^(?:dispatchers|unrouted|stat_dispatcher|stat_handlers|stat_histograms)$/;
+	# These are of the server's own memory, or say that it is a standby.
+	next if $relation =~ /^(?:dispatchers|unrouted|retention|stat_dispatcher|stat_handlers|stat_histograms)$/;
 	my $contents = "SELECT count(*), md5(string_agg(r::text, ',' ORDER BY r::text)) FROM (SELECT to_jsonb(t) - '{oldest_due_age,waiting_age,waiting_for,waiting_until,lifted_by}'::text[] AS r FROM outbox.$relation t) s";
 	is($second->sql($contents), $first->sql($contents), "$relation answers on the standby");
 }
 is($second->sql("SELECT DISTINCT waiting_for || ': ' || lifted_by FROM outbox.handlers WHERE kind = 'push'"), 'dispatcher: promotion of this server', 'and what handlers wait for there');
 is($second->sql('SELECT count(*) FROM outbox.dispatchers'), 0, 'dispatchers: there is none');
+is($second->sql('SELECT state FROM outbox.retention'), 'standby', 'retention is its primary\'s');
 is($second->sql('SELECT count(*) FROM outbox.verify()'), 0, 'verify() finds nothing wrong');
 is($second->sql('SELECT status, dispatcher, newly_dead FROM outbox.health()'), 'ok|standby|1', 'health() does not blame a standby for being one, nor for what its primary has');
 is($second->sql("CALL outbox.drain()"), '', 'drain() has nothing to wait for');
@@ -117,6 +118,8 @@ my %refused = (
 	erase_key => "SELECT outbox.erase_key('k')",
 	erase_message => "SELECT outbox.erase_message('$id')",
 	prune => 'SELECT outbox.prune()',
+	ensure_tenant_retention => "SELECT outbox.ensure_tenant_retention('t', '1 day')",
+	drop_tenant_retention => "SELECT outbox.drop_tenant_retention('t')",
 	adopt => 'SELECT outbox.adopt()');
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc

@@ -286,7 +286,7 @@ SELECT regress.error_of('SELECT outbox.prune(0)');
 -- A call with a limit goes on where the last one ended, and begins again at the end.
 CALL regress.empty();
 TRUNCATE named;
-UPDATE outbox.prune_position SET reached = '00000000-0000-0000-0000-000000000000';
+DELETE FROM outbox.prune_position;
 INSERT INTO named SELECT 'p' || n, outbox.stage('op.order.gone', jsonb_build_object('n', n)) FROM generate_series(1, 6) AS n;
 DO $$ BEGIN
 	FOR i IN 1 .. 6 LOOP
