@@ -74,6 +74,8 @@ my %refused = (
 	stage => "SELECT outbox.stage('one.x')",
 	try_stage => "SELECT * FROM outbox.try_stage('one.x')",
 	stage_many => "SELECT outbox.stage_many('one.x', ARRAY['1'::jsonb])",
+	stage_text => "SELECT outbox.stage_text('one.x', 'text')",
+	stage_bytes => "SELECT outbox.stage_bytes('one.x', '')",
 	watch => "SELECT outbox.watch('pg_class')",
 	unwatch => "SELECT outbox.unwatch('pg_class')",
 	create_handler => "SELECT outbox.create_handler('new', '{n.*}')",
@@ -124,7 +126,7 @@ my %refused = (
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
 	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain', 'next_runs', 'announce', 'status', 'handlers_of',
-		'handler_definition', 'schedule_definition', 'metrics', 'reset_stats')};
+		'handler_definition', 'schedule_definition', 'metrics', 'reset_stats', 'find_deliveries')};
 like($second->sql('SELECT outbox.metrics()'), qr/^outbox_dispatcher_up\{database="postgres"\} 0\n.*^outbox_deliveries_staged_total\{database="postgres",handler="one"\} 0$/ms, 'a standby has numbers of its own');
 is(join(' ', sort keys %refused), $first->sql($writers), 'every public function but those is tried');
 foreach my $function (sort keys %refused)
