@@ -38,6 +38,7 @@ int			outbox_prune_batch_size = 1000;
 bool		outbox_auto_prune = true;
 int			outbox_prune_interval = 60000;
 int			outbox_unrouted = OUTBOX_UNROUTED_DELIVERED;
+int			outbox_unknown_topics = OUTBOX_UNKNOWN_TOPICS_ALLOW;
 int			outbox_log_attempts = OUTBOX_LOG_ATTEMPTS_FAILURES;
 int			outbox_transport = OUTBOX_TRANSPORT_AUTO;
 int			outbox_max_response_capture = 2048;
@@ -50,6 +51,12 @@ static const struct config_enum_entry unrouted_options[] = {
 	{"delivered", OUTBOX_UNROUTED_DELIVERED, false},
 	{"dead", OUTBOX_UNROUTED_DEAD, false},
 	{"error", OUTBOX_UNROUTED_ERROR, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry unknown_topics_options[] = {
+	{"allow", OUTBOX_UNKNOWN_TOPICS_ALLOW, false},
+	{"error", OUTBOX_UNKNOWN_TOPICS_ERROR, false},
 	{NULL, 0, false}
 };
 
@@ -211,6 +218,11 @@ define_database_settings(void)
 							 "What becomes of a message that no handler takes.",
 							 "delivered keeps it without a delivery, dead makes it a dead letter, error refuses it.",
 							 &outbox_unrouted, OUTBOX_UNROUTED_DELIVERED, unrouted_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("outbox.unknown_topics",
+							 "What becomes of a message whose topic outbox.create_topic() has not been told of.",
+							 "allow stages it like any other, error refuses it.",
+							 &outbox_unknown_topics, OUTBOX_UNKNOWN_TOPICS_ALLOW, unknown_topics_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("outbox.log_attempts",
 							 "Which attempts are logged in outbox.attempts.",

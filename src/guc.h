@@ -21,6 +21,12 @@ typedef enum OutboxUnrouted
 	OUTBOX_UNROUTED_ERROR
 } OutboxUnrouted;
 
+typedef enum OutboxUnknownTopics
+{
+	OUTBOX_UNKNOWN_TOPICS_ALLOW,
+	OUTBOX_UNKNOWN_TOPICS_ERROR
+} OutboxUnknownTopics;
+
 typedef enum OutboxLogAttempts
 {
 	OUTBOX_LOG_ATTEMPTS_FAILURES,
@@ -51,6 +57,7 @@ extern int	outbox_prune_batch_size;
 extern bool outbox_auto_prune;
 extern int	outbox_prune_interval;	/* ms */
 extern int	outbox_unrouted;
+extern int	outbox_unknown_topics;
 extern int	outbox_log_attempts;
 extern int	outbox_transport;
 extern int	outbox_max_response_capture;	/* bytes */

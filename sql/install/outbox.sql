@@ -171,7 +171,7 @@ CREATE FUNCTION outbox_internal.formats(OUT name text, OUT batches boolean) RETU
 LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 4 AS 'MODULE_PATHNAME', 'outbox_sql_formats';
 COMMENT ON FUNCTION outbox_internal.formats IS 'Internal: the formats that the library can send, and which of them in batches';
 
--- What handlers and schedules can be told is a row of such an option
+-- What handlers, schedules and topics can be told is a row of such an option
 -- and nowhere else: columns of tables and views, arguments of functions and what
 -- their comments say, what is accepted, stored, compared and reset all follow
 -- from here.
@@ -198,7 +198,7 @@ CREATE TYPE outbox_internal.option AS (
 	shown text,
 	help text
 );
-COMMENT ON TYPE outbox_internal.option IS 'Internal: what can be said of a handler or a schedule: what it is, what it may be and what it is for';
+COMMENT ON TYPE outbox_internal.option IS 'Internal: what can be said of a handler, a schedule or a topic: what it is, what it may be and what it is for';
 
 -- Those of a handler.  What remains is who reads it (the dispatcher:
 -- src/dispatch/handlers.c) and doc/handlers.md.
@@ -453,16 +453,32 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.schedule_options IS 'Internal: every option of a schedule';
 
+-- Those of a topic.  New ones go last.
+CREATE FUNCTION outbox_internal.topic_options() RETURNS SETOF outbox_internal.option
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 8 SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	RETURN QUERY VALUES
+	('description', 'text', NULL, NULL, NULL, NULL::text[], 'check_description', '{}'::text[], NULL, NULL, 'what it is, for people; shown to whoever breaks a rule of it'),
+	('require', 'text[]', NULL, NULL, NULL, NULL, 'check_require', '{}', NULL, NULL, 'which of these arguments its messages must have: key, dedupe_key, tenant, correlation_id, headers, min_version, replace_key, expires_at (or ttl)'),
+	('max_payload', 'int', NULL, '1', '268435456', NULL, NULL, '{}', NULL, NULL, 'the most bytes of a payload, of JSON as text'),
+	('check_function', 'regprocedure', NULL, NULL, NULL, NULL, NULL, '{}', NULL, NULL,
+		'a stable or immutable function of one argument of type jsonb, the payload, that returns boolean: what is not true is refused, and so is what it raises an error about. It is run as the role that owns it, in the transaction that stages'),
+	('schema', 'jsonb', NULL, NULL, NULL, NULL, 'check_schema', '{}', NULL, NULL, 'a JSON Schema that payloads match, where extension pg_jsonschema is there; as with a check_function, what is no JSON is refused');
+END $$;
+COMMENT ON FUNCTION outbox_internal.topic_options IS 'Internal: every option of a topic';
+
 CREATE FUNCTION outbox_internal.options_of(kind text) RETURNS SETOF outbox_internal.option
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 30 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	IF kind = 'handler' THEN
 		RETURN QUERY SELECT * FROM outbox_internal.options();
+	ELSIF kind = 'topic' THEN
+		RETURN QUERY SELECT * FROM outbox_internal.topic_options();
 	ELSE
 		RETURN QUERY SELECT * FROM outbox_internal.schedule_options();
 	END IF;
 END $$;
-COMMENT ON FUNCTION outbox_internal.options_of IS 'Internal: every option of a handler or a schedule';
+COMMENT ON FUNCTION outbox_internal.options_of IS 'Internal: every option of a handler, a schedule or a topic';
 
 CREATE SEQUENCE outbox.schedule_id AS int;
 
@@ -512,6 +528,27 @@ CREATE TABLE outbox.schedule_status (
 COMMENT ON TABLE outbox.schedule_status IS 'When each schedule occurs next, and how it went so far';
 CREATE INDEX schedule_status_wake ON outbox.schedule_status (runs_function, wake_at);
 
+-- What is known of topics, for whoever registers them: nobody has to.  A row
+-- is a topic or a pattern; messages are held to the rules of all that take
+-- their topic.  Backends cache them (src/stage/topic_rules.c).
+CREATE TABLE outbox.topic (
+	topic text COLLATE "C" NOT NULL CONSTRAINT topic_pkey PRIMARY KEY,
+	creator text NOT NULL DEFAULT SESSION_USER,
+	created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+DO $$
+DECLARE
+	option record;
+BEGIN
+	FOR option IN SELECT * FROM outbox_internal.topic_options() LOOP
+		EXECUTE pg_catalog.format('ALTER TABLE outbox.topic ADD COLUMN %I %s', option.name, pg_catalog.replace(option.type, 'regprocedure', 'text'));
+		IF option.initial IS NOT NULL THEN
+			EXECUTE pg_catalog.format('ALTER TABLE outbox.topic ALTER COLUMN %I SET DEFAULT %L, ALTER COLUMN %1$I SET NOT NULL', option.name, option.initial);
+		END IF;
+	END LOOP;
+END $$;
+COMMENT ON TABLE outbox.topic IS 'Topics that are registered, and what their messages are held to; change them with outbox.create_topic() and its kin';
+
 -- A publication of all tables takes these along; those without a key could
 -- not be updated then.
 ALTER TABLE outbox.installation REPLICA IDENTITY FULL;
@@ -539,6 +576,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.retention_status', 'WHERE fal
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_id', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_status', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.topic', '');
 
 -----------------------------------------------------------------------------
 -- Plumbing: not for callers
@@ -575,6 +613,10 @@ CREATE FUNCTION outbox_internal.ring_schedules() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_schedules';
 COMMENT ON FUNCTION outbox_internal.ring_schedules IS 'Internal: tell the dispatcher at commit that something is to be done for a schedule at another time';
 
+CREATE FUNCTION outbox_internal.ring_topics() RETURNS void
+LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_topics';
+COMMENT ON FUNCTION outbox_internal.ring_topics IS 'Internal: tell every session at commit that topics changed';
+
 -- The subscriber of a publication of all tables has a handler 0 of its own.
 CREATE FUNCTION outbox_internal.skip_row() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -593,6 +635,10 @@ CREATE FUNCTION outbox_internal.status_changed() RETURNS trigger
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_status_changed';
 COMMENT ON FUNCTION outbox_internal.status_changed IS 'Internal trigger: tell the dispatcher that a pause, a secret or the installation changed';
 
+CREATE FUNCTION outbox_internal.topic_changed() RETURNS trigger
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_topic_changed';
+COMMENT ON FUNCTION outbox_internal.topic_changed IS 'Internal trigger: invalidate cached rules of topics';
+
 -- The triggers there are, all ENABLE ALWAYS; outbox.health() and
 -- outbox.verify() compare.  The functions of this extension need none but the
 -- first: they say themselves what they change, because a restore can leave
@@ -609,7 +655,8 @@ BEGIN
 		('handler_status', 'status_changed', 'AFTER INSERT OR UPDATE OF paused_at, renewals OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'),
 		('handler_secret', 'status_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'),
 		('consumer', 'status_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'),
-		('installation', 'status_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'))
+		('installation', 'status_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.status_changed()'),
+		('topic', 'topic_changed', 'AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE', 'STATEMENT EXECUTE FUNCTION outbox_internal.topic_changed()'))
 		AS t (on_table, name, events, execution);
 END $$;
 COMMENT ON FUNCTION outbox_internal.triggers IS 'Internal: the triggers on the tables of this extension, each with the statement that makes it';
@@ -742,7 +789,7 @@ replace_key: the message takes the place of the one before with the same replace
 max_delay: however many replace each other, the last is due no later than so long after the first.
 expires_at, or ttl: by that time, or within so long from now, it has to have gone out; a delivery that has not is cancelled with code expired, and so is one that would have to be tried again after that. A request that is out and a lease have gone out. Later than it is due, up to 100 years ahead; days and months as those of a delay.
 Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
-Errors: null_value_not_allowed, invalid_parameter_value, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
+Errors: null_value_not_allowed, invalid_parameter_value, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error, or nobody has registered it and outbox.unknown_topics is; what outbox.create_topic() says for a message that breaks a rule of its topic; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
 
 CREATE FUNCTION outbox.stage_text(topic text, payload text, content_type text DEFAULT 'text/plain; charset=utf-8',
 	key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
@@ -776,7 +823,7 @@ CREATE FUNCTION outbox.try_stage(topic text, payload jsonb DEFAULT '{}', key tex
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_try_stage';
 COMMENT ON FUNCTION outbox.try_stage IS
 'Like outbox.stage(), but tells what is wrong with the arguments instead of raising it. Arguments as there.
-Returns one row. status created: staged as id. exists: id is the first message with this dedupe_key. dedupe_conflict: the dedupe_key belongs to message id, of another topic. invalid: detail says which argument is wrong, or that no handler takes the topic where outbox.unrouted is error.
+Returns one row. status created: staged as id. exists: id is the first message with this dedupe_key. dedupe_conflict: the dedupe_key belongs to message id, of another topic. invalid: detail says which argument is wrong, which rule of its topic the message breaks, that nobody has registered the topic where outbox.unknown_topics is error, or that no handler takes it where outbox.unrouted is.
 Call it in FROM, as in SELECT * FROM outbox.try_stage(...): PostgreSQL runs (outbox.try_stage(...)).* once for each column.
 Errors that are not about the arguments, such as serialization_failure or a read-only transaction, are raised.';
 
@@ -894,7 +941,7 @@ BEGIN
 	END LOOP;
 	RETURN given;
 END $$;
-COMMENT ON FUNCTION outbox_internal.given IS 'Internal: the arguments of a call about a handler or a schedule as one JSON object';
+COMMENT ON FUNCTION outbox_internal.given IS 'Internal: the arguments of a call about a handler, a schedule or a topic as one JSON object';
 
 CREATE FUNCTION outbox_internal.check_name(name text) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1651,6 +1698,266 @@ COMMENT ON FUNCTION outbox.resume_handler IS
 Errors: undefined_object if there is no such handler.';
 
 -----------------------------------------------------------------------------
+-- Topics
+--
+-- Whoever registers topics says what they are and what their messages are held
+-- to.  The library reads the rules when it stages (src/stage/topic_rules.c).
+-----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_internal.check_require(require text[]) RETURNS void
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_check_require';
+COMMENT ON FUNCTION outbox_internal.check_require IS 'Internal: raise invalid_parameter_value unless these are arguments that a topic can require';
+
+CREATE FUNCTION outbox_internal.check_description(description text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF octet_length(description) > 1000 THEN
+		RAISE EXCEPTION 'description is too long: % bytes', octet_length(description)
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'It has at most 1000 bytes.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_description IS 'Internal: raise invalid_parameter_value unless a topic may have this description';
+
+-- Only those in C, which only a superuser can make: whoever owns the extension
+-- could put another one in its place.
+CREATE FUNCTION outbox_internal.schema_function(name text) RETURNS oid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT p.oid
+	FROM pg_extension e
+	JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+	JOIN pg_proc p ON p.oid = d.objid
+	JOIN pg_language l ON l.oid = p.prolang
+	WHERE e.extname = 'pg_jsonschema' AND l.lanname = 'c' AND p.proname = schema_function.name COLLATE "C" AND p.pronargs <= 2
+		AND (p.proname, p.proargtypes::oid[]::regtype[]::text, p.prorettype) IN (
+			('jsonb_matches_schema', '[0:1]={json,jsonb}', 'boolean'::regtype),
+			('jsonschema_validation_errors', '[0:1]={json,json}', 'text[]'::regtype),
+			('jsonschema_is_valid', '[0:0]={json}', 'boolean'::regtype))
+$$;
+COMMENT ON FUNCTION outbox_internal.schema_function IS 'Internal: a function of extension pg_jsonschema; NULL if it is not there';
+
+CREATE FUNCTION outbox_internal.check_schema(schema jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	is_valid oid := outbox_internal.schema_function('jsonschema_is_valid');
+	valid boolean := true;
+BEGIN
+	IF outbox_internal.schema_function('jsonb_matches_schema') IS NULL THEN
+		RAISE EXCEPTION 'a schema needs extension pg_jsonschema'
+			USING ERRCODE = 'feature_not_supported', HINT = 'Install it, or have a check_function look at payloads.';
+	END IF;
+	IF is_valid IS NOT NULL THEN
+		EXECUTE format('SELECT %s($1::json)', is_valid::regproc) INTO valid USING schema;
+	END IF;
+	IF valid IS NOT TRUE THEN
+		RAISE EXCEPTION 'schema is not a valid JSON Schema'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'jsonschema_is_valid() of extension pg_jsonschema says so.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_schema IS 'Internal: raise feature_not_supported without extension pg_jsonschema, invalid_parameter_value unless it takes this for a schema';
+
+-- In whose hands a function is: outbox_internal.check_function().
+CREATE FUNCTION outbox_internal.check_test(given text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF to_regprocedure(given) IS NULL THEN
+		RAISE EXCEPTION 'check_function % does not exist', given
+			USING ERRCODE = 'undefined_function', HINT = 'Create it, or name another one.';
+	ELSIF NOT EXISTS (SELECT FROM pg_proc p WHERE p.oid = to_regprocedure(given) AND p.prokind = 'f' AND NOT p.proretset
+		AND p.prorettype = 'boolean'::regtype AND p.pronargs = 1 AND p.proargtypes[0] = 'jsonb'::regtype AND p.provolatile <> 'v') THEN
+		RAISE EXCEPTION 'check_function % is not a stable or immutable function of one jsonb that returns boolean', given
+			USING ERRCODE = 'invalid_function_definition', HINT = 'Define it like this: CREATE FUNCTION my_schema.my_function(payload jsonb) RETURNS boolean IMMUTABLE ...';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_test IS 'Internal: raise undefined_function or invalid_function_definition unless this can be the check_function of a topic';
+
+CREATE FUNCTION outbox_internal.check_topic(t outbox.topic) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox_internal.check_pattern(t.topic);
+	PERFORM outbox_internal.check_options('topic', t);
+	IF t.check_function IS NOT NULL THEN
+		PERFORM outbox_internal.check_test(t.check_function);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.check_topic IS 'Internal: raise invalid_parameter_value and others unless these are acceptable options of a topic';
+
+-- What is wrong with a topic; NULL if nothing is.
+CREATE FUNCTION outbox_internal.topic_fault(t outbox.topic) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox_internal.check_topic(t);
+	IF t.check_function IS NOT NULL THEN
+		PERFORM outbox_internal.check_function('check', t.check_function, 'jsonb', current_user);
+	END IF;
+	RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLERRM;
+END $$;
+COMMENT ON FUNCTION outbox_internal.topic_fault IS 'Internal: what is wrong with the options of a topic, NULL for nothing';
+
+-- options: those that are new.
+CREATE FUNCTION outbox_internal.store_topic(t outbox.topic, options text[], caller text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM outbox_internal.check_topic(t);
+	IF t.check_function IS NOT NULL AND 'check_function' = ANY (options) THEN
+		PERFORM outbox_internal.check_function('check', t.check_function, 'jsonb', caller);
+	END IF;
+	EXECUTE format('UPDATE outbox.topic t SET %s WHERE t.topic = ($1).topic', outbox_internal.assignments('topic')) USING t;
+	PERFORM outbox_internal.ring_topics();
+END $$;
+COMMENT ON FUNCTION outbox_internal.store_topic IS 'Internal: check and write all options of a topic';
+
+-- As outbox_internal.insert_handler().
+CREATE FUNCTION outbox_internal.insert_topic(given jsonb, caller text) RETURNS outbox.topic
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	t outbox.topic;
+BEGIN
+	IF NOT given ? 'topic' THEN
+		RAISE EXCEPTION 'topic must not be null'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'It is a topic (invoice.paid), or a pattern as handlers have: invoice.* or *.';
+	END IF;
+	PERFORM outbox_internal.check_pattern(given ->> 'topic');
+	INSERT INTO outbox.topic (topic, creator) VALUES (given ->> 'topic', caller) ON CONFLICT ON CONSTRAINT topic_pkey DO NOTHING RETURNING * INTO t;
+	RETURN t;
+END $$;
+COMMENT ON FUNCTION outbox_internal.insert_topic IS 'Internal: a new topic that has nothing but its name yet; NULL if it is there';
+
+CREATE FUNCTION outbox_internal.lock_topic(topic text) RETURNS outbox.topic
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	t outbox.topic;
+BEGIN
+	SELECT x.* INTO t FROM outbox.topic x WHERE x.topic = lock_topic.topic COLLATE "C" FOR UPDATE;
+	IF t.topic IS NULL THEN
+		RAISE EXCEPTION 'topic "%" is not registered', coalesce(topic, 'NULL')
+			USING ERRCODE = 'undefined_object', HINT = 'The view outbox.topics lists the topics there are.';
+	END IF;
+	RETURN t;
+END $$;
+COMMENT ON FUNCTION outbox_internal.lock_topic IS 'Internal: a registered topic, locked; raises undefined_object if there is none';
+
+CREATE FUNCTION outbox_internal.create_topic(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given(names, texts, 'topic');
+	t outbox.topic := outbox_internal.insert_topic(given, caller);
+BEGIN
+	IF t.topic IS NULL THEN
+		RAISE EXCEPTION 'topic "%" is registered already', given ->> 'topic'
+			USING ERRCODE = 'duplicate_object', HINT = 'Change it with outbox.alter_topic() or outbox.ensure_topic(), or drop it first.';
+	END IF;
+	PERFORM outbox_internal.store_topic(jsonb_populate_record(t, given), names, caller);
+END $$;
+COMMENT ON FUNCTION outbox_internal.create_topic IS 'Internal: body of outbox.create_topic()';
+
+CREATE FUNCTION outbox_internal.alter_topic(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given(names, texts, 'topic');
+	reset text[] := ARRAY(SELECT DISTINCT o FROM unnest((given ->> 'reset')::text[]) o);
+	t outbox.topic := outbox_internal.lock_topic(given ->> 'topic');
+BEGIN
+	PERFORM outbox_internal.check_reset('topic', reset, given);
+	PERFORM outbox_internal.store_topic(jsonb_populate_record(outbox_internal.reset_options('topic', t, reset), given), names, caller);
+END $$;
+COMMENT ON FUNCTION outbox_internal.alter_topic IS 'Internal: body of outbox.alter_topic()';
+
+CREATE FUNCTION outbox_internal.ensure_topic(caller text, names text[], texts text[]) RETURNS text[]
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given jsonb := outbox_internal.given(names, texts, 'topic');
+	t outbox.topic;
+	new outbox.topic;
+	changed text[];
+BEGIN
+	-- As outbox_internal.ensure_handler() does.
+	LOOP
+		PERFORM FROM outbox.topic x WHERE x.topic = given ->> 'topic' COLLATE "C" FOR UPDATE;
+		EXIT WHEN FOUND;
+		t := outbox_internal.insert_topic(given, caller);
+		IF t.topic IS NOT NULL THEN
+			PERFORM outbox_internal.store_topic(jsonb_populate_record(t, given), names, caller);
+			RETURN '{created}';
+		END IF;
+	END LOOP;
+	t := outbox_internal.lock_topic(given ->> 'topic');
+	new := outbox_internal.reset_options('topic', t, ARRAY(SELECT o.name FROM outbox_internal.topic_options() o WHERE NOT given ? o.name));
+	new := jsonb_populate_record(new, given);
+	changed := outbox_internal.changed_options('topic', t, new);
+	IF changed <> '{}' THEN
+		PERFORM outbox_internal.store_topic(new, changed, caller);
+	END IF;
+	RETURN changed;
+END $$;
+COMMENT ON FUNCTION outbox_internal.ensure_topic IS 'Internal: body of outbox.ensure_topic()';
+
+CREATE FUNCTION outbox_internal.drop_topic(caller text, names text[], texts text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	t outbox.topic := outbox_internal.lock_topic(outbox_internal.given(names, texts, 'topic') ->> 'topic');
+BEGIN
+	DELETE FROM outbox.topic x WHERE x.topic = t.topic;
+	PERFORM outbox_internal.ring_topics();
+END $$;
+COMMENT ON FUNCTION outbox_internal.drop_topic IS 'Internal: body of outbox.drop_topic()';
+
+-- create_topic() and its kin, whose arguments are the options.
+DO $do$
+DECLARE
+	arguments text := outbox_internal.arguments('topic');
+BEGIN
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.create_topic(topic text, %s) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
+	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_topic IS %L', pg_catalog.format(
+'Register a topic: say what it is and what its messages are held to. Nobody has to: other topics are staged as ever, unless outbox.unknown_topics is error.
+topic: a topic (invoice.paid), everything below one (invoice.*) or * for all. A message is held to the rules of all that take its topic. Options by name, NULL for the default:
+%s
+Rules are looked at by outbox.stage() and its kin, by the triggers of outbox.watch() and by schedules; what is staged already is left alone. A message that breaks one is refused with null_value_not_allowed (require), program_limit_exceeded (max_payload) or check_violation (check_function, schema), and the description as a hint; outbox.try_stage() calls it invalid. Of the errors of a check_function those of SQLSTATE classes 22, 23 and P0 are taken to be about the payload, all others are raised as they are. Its search_path is pg_catalog, and it cannot change roles, make temporary objects or leave anything in the session.
+Errors: null_value_not_allowed, invalid_parameter_value for bad options; undefined_function or invalid_function_definition for what check_function cannot be; insufficient_privilege unless the caller may act as its owner, or if that is a superuser; feature_not_supported for a schema without extension pg_jsonschema; duplicate_object.', outbox_internal.arguments_help('topic')));
+
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.alter_topic(topic text, reset text[] DEFAULT NULL, %s) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
+	EXECUTE pg_catalog.format($sql$
+CREATE FUNCTION outbox.ensure_topic(topic text, %s) RETURNS text[]
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
+	$sql$, arguments);
+END $do$;
+COMMENT ON FUNCTION outbox.alter_topic IS
+'Change a registered topic: options as in outbox.create_topic(), NULL keeps what is there. For messages that are staged from its commit on.
+reset: names of options to take away. Errors: undefined_object if there is no such topic, otherwise as outbox.create_topic().';
+COMMENT ON FUNCTION outbox.ensure_topic IS
+'Have a topic registered with exactly these options, those that are not given being the defaults: create it, change it, or leave it alone if it is so already. Several may run at once, for the same topic too.
+Returns the names of the options that were changed, none if nothing was, and created alone if there was no such topic. Errors: as outbox.create_topic().';
+
+CREATE FUNCTION outbox.drop_topic(topic text) RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
+COMMENT ON FUNCTION outbox.drop_topic IS
+'Forget a registered topic and its rules. Messages of it stay, and can be staged as before, unless outbox.unknown_topics is error.
+Errors: undefined_object if there is no such topic.';
+
+CREATE FUNCTION outbox.topic_definition(topic text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	t outbox.topic;
+BEGIN
+	SELECT x.* INTO t FROM outbox.topic x WHERE x.topic = topic_definition.topic COLLATE "C";
+	IF t.topic IS NULL THEN
+		RAISE EXCEPTION 'topic "%" is not registered', coalesce(topic, 'NULL')
+			USING ERRCODE = 'undefined_object', HINT = 'The view outbox.topics lists the topics there are.';
+	END IF;
+	RETURN outbox_internal.definition('topic', quote_literal(t.topic), t);
+END $$;
+COMMENT ON FUNCTION outbox.topic_definition IS
+'The call of outbox.create_topic() that registers the same topic.
+topic: as it was registered. Returns a statement without a semicolon at its end. Errors: undefined_object if there is no such topic.';
+
+-----------------------------------------------------------------------------
 -- Consumers (pull)
 --
 -- Functions in C that look neither at rights on tables nor at plans: who may
@@ -1773,10 +2080,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 					AND (f.proname = ANY (p.views) OR f.proname IN ('sender', 'aside') AND 'waiting' = ANY (p.views))),
 		(SELECT string_agg('outbox.' || v, ', ') FROM unnest(p.views) v)
 	FROM (VALUES
-		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched}'::text[]),
+		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched,topics}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
 		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries}',
-			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention}'),
+			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention,topics}'),
 		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
@@ -1927,7 +2234,7 @@ BEGIN
 	PERFORM outbox_internal.grant_part('producer', role);
 END $$;
 COMMENT ON FUNCTION outbox.grant_producer IS
-'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.stage_text(), outbox.stage_bytes(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), and nothing else.
+'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.stage_text(), outbox.stage_bytes(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), SELECT on outbox.watched and outbox.topics, and nothing else.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
 
@@ -3673,6 +3980,11 @@ BEGIN
 	SELECT 'schedule with options that it cannot have', 'error', 1, NULL, NULL,
 		format('The row was changed by hand, or its function was, and schedule "%s" fails: %s. Put it right with outbox.alter_schedule().', x.name, f.fault)
 	FROM outbox.schedule x CROSS JOIN LATERAL outbox_internal.schedule_fault(x) f (fault)
+	WHERE f.fault IS NOT NULL
+	UNION ALL
+	SELECT 'topic with options that it cannot have', 'error', 1, NULL, NULL,
+		format('The row was changed by hand, or its function or pg_jsonschema was, and messages of topic "%s" may be refused: %s. Put it right with outbox.alter_topic().', x.topic, f.fault)
+	FROM outbox.topic x CROSS JOIN LATERAL outbox_internal.topic_fault(x) f (fault)
 	WHERE f.fault IS NOT NULL
 	UNION ALL
 	SELECT 'creator that is no role', 'info', 1, NULL, h.name,
@@ -5476,6 +5788,45 @@ BEGIN
 		UNION ALL SELECT o.name, 'Option: ' || o.help FROM outbox_internal.schedule_options() o
 	LOOP
 		EXECUTE pg_catalog.format('COMMENT ON COLUMN outbox.schedules.%I IS %L', c.name, c.help);
+	END LOOP;
+END $do$;
+
+-- Two patterns have topics in common if one takes the other, or what is in front of its asterisk.
+DO $do$
+DECLARE
+	options text;
+BEGIN
+	SELECT pg_catalog.string_agg('t.' || pg_catalog.quote_ident(o.name), ', ') INTO options FROM outbox_internal.topic_options() o;
+	EXECUTE pg_catalog.format($sql$
+CREATE VIEW outbox.topics AS
+SELECT t.topic, %s,
+	ARRAY(
+		SELECT h.name::text FROM outbox.handler h
+		WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0 AND EXISTS (
+			SELECT FROM pg_catalog.unnest(h.topics) p
+			WHERE p OPERATOR(pg_catalog.=) t.topic
+				OR pg_catalog.right(p, 1) OPERATOR(pg_catalog.=) '*' AND pg_catalog.starts_with(t.topic, pg_catalog.rtrim(p, '*'))
+				OR pg_catalog.right(t.topic, 1) OPERATOR(pg_catalog.=) '*' AND pg_catalog.starts_with(p, pg_catalog.rtrim(t.topic, '*')))
+		ORDER BY h.name) AS handlers,
+	t.creator, t.created_at
+-- A view of one table alone could be written to.
+FROM outbox.topic t CROSS JOIN (SELECT) AS nothing
+	$sql$, options);
+END $do$;
+COMMENT ON VIEW outbox.topics IS 'Topics that are registered: what they are, what their messages are held to, and which handlers take them, or of a pattern some of them';
+DO $do$
+DECLARE
+	c record;
+BEGIN
+	FOR c IN
+		SELECT * FROM (VALUES
+			('topic', 'The topic, or the pattern that takes it'),
+			('handlers', 'Names of the handlers that take it, or of a pattern some topic that it takes; none: nobody is told'),
+			('creator', 'The role that created it'),
+			('created_at', 'When it was created')) v (name, help)
+		UNION ALL SELECT o.name, 'Option: ' || o.help FROM outbox_internal.topic_options() o
+	LOOP
+		EXECUTE pg_catalog.format('COMMENT ON COLUMN outbox.topics.%I IS %L', c.name, c.help);
 	END LOOP;
 END $do$;
 

@@ -110,8 +110,8 @@ stop_timers(void)
 	disable_timeouts(timers, lengthof(timers));
 }
 
-static bool
-find_function(const char *signature, HeapTuple *proc)
+Oid
+outbox_user_function_find(const char *signature)
 {
 	static OutboxPlan find_plan = {
 		.sql = "SELECT pg_catalog.to_regprocedure($1)::pg_catalog.oid",
@@ -126,10 +126,7 @@ find_function(const char *signature, HeapTuple *proc)
 	outbox_execute(&find_plan, values, NULL, true, 1, SPI_OK_SELECT);
 	row = outbox_query_row(0);
 	oid = outbox_query_datum(&row, 1, &isnull);
-	if (isnull)
-		return false;
-	*proc = SearchSysCache1(PROCOID, oid);
-	return HeapTupleIsValid(*proc);
+	return isnull ? InvalidOid : DatumGetObjectId(oid);
 }
 
 /*
@@ -138,12 +135,12 @@ find_function(const char *signature, HeapTuple *proc)
  * become others by it.
  */
 static Oid
-choose_role(const OutboxUserFunction *function, Oid owner)
+choose_role(const char *what, const char *name, Oid owner)
 {
 	if (superuser_arg(owner))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("%s %s would run as a superuser", function->what, function->name)));
+				 errmsg("%s %s would run as a superuser", what, name)));
 	return owner;
 }
 
@@ -155,12 +152,13 @@ call_statement(const OutboxUserFunction *function, Oid *role)
 	Form_pg_proc proc;
 	char	   *statement;
 
-	if (!find_function(function->name, &tuple))
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(outbox_user_function_find(function->name)));
+	if (!HeapTupleIsValid(tuple))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
 				 errmsg("%s %s does not exist", function->what, function->name)));
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	*role = choose_role(function, proc->proowner);
+	*role = choose_role(function->what, function->name, proc->proowner);
 	statement = psprintf("SELECT %s($1)",
 						 quote_qualified_identifier(get_namespace_name(proc->pronamespace), NameStr(proc->proname)));
 	ReleaseSysCache(tuple);
@@ -238,20 +236,29 @@ took_too_long(const OutboxUserFunction *function)
 	return TimestampDifferenceExceeds(timers_started, GetCurrentTimestamp(), function->timeout_ms);
 }
 
+/* As much of it as is kept. */
+static char *
+clip_error(char *text)
+{
+	text[pg_mbcliplen(text, strlen(text), MAX_ERROR_LEN)] = '\0';
+	return text;
+}
+
+static char *
+error_text(const ErrorData *edata)
+{
+	if (edata->detail)
+		return psprintf("%s: %s", edata->message, edata->detail);
+	return pstrdup(edata->message ? edata->message : "error without message");
+}
+
 /* An error in words, cut to what is kept of one. */
 static char *
 describe_error(const OutboxUserFunction *function, const ErrorData *edata)
 {
-	char	   *text;
-
 	if (was_cancelled(edata) && took_too_long(function))
-		text = psprintf("%s was cancelled after %d ms (%s)", function->what, function->timeout_ms, function->timeout_option);
-	else if (edata->detail)
-		text = psprintf("%s: %s", edata->message, edata->detail);
-	else
-		text = pstrdup(edata->message ? edata->message : "error without message");
-	text[pg_mbcliplen(text, strlen(text), MAX_ERROR_LEN)] = '\0';
-	return text;
+		return psprintf("%s was cancelled after %d ms (%s)", function->what, function->timeout_ms, function->timeout_option);
+	return clip_error(error_text(edata));
 }
 
 char *
@@ -276,14 +283,15 @@ outbox_user_function_call(const OutboxUserFunction *function)
 		stop_timers();
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
-		if (watch == NULL && was_cancelled(edata) && !took_too_long(function))
-			PG_RE_THROW();
 		/* The timer may have fired just after another error. */
 		QueryCancelPending = false;
 		FlushErrorState();
 		/* Gives us our own rights and settings back, too. */
 		RollbackAndReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (watch == NULL && was_cancelled(edata) && !took_too_long(function))
+			ReThrowError(edata);
 		failure = describe_error(function, edata);
 		FreeErrorData(edata);
 	}
@@ -291,6 +299,122 @@ outbox_user_function_call(const OutboxUserFunction *function)
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
 	return failure;
+}
+
+/* Is it one argument of type jsonb, a boolean for an answer, and no writing? */
+static bool
+is_test(Form_pg_proc proc)
+{
+	return proc->prokind == PROKIND_FUNCTION && !proc->proretset && proc->prorettype == BOOLOID &&
+		proc->pronargs == 1 && proc->proargtypes.values[0] == JSONBOID && proc->provolatile != PROVOLATILE_VOLATILE;
+}
+
+void
+outbox_user_test_begin(OutboxUserTest *test, Oid function, const char *what, const char *name)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	bool		fits;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("%s %s does not exist", what, name)));
+	fits = is_test((Form_pg_proc) GETSTRUCT(tuple));
+	test->owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+	ReleaseSysCache(tuple);
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+				 errmsg("%s %s is not a stable or immutable function of one jsonb that returns boolean", what, name)));
+	choose_role(what, name, test->owner);
+	if (!outbox_may_execute(function, test->owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for %s %s", what, name),
+				 errhint("Role \"%s\", as which it runs, needs EXECUTE on it.", GetUserNameFromId(test->owner, false))));
+	fmgr_info(function, &test->call);
+}
+
+/* Unless it is so already: a change of it has plans looked at again. */
+static void
+set_if_different(const char *name, const char *value)
+{
+	if (strcmp(GetConfigOption(name, false, false), value) != 0)
+		set_for_function(name, value);
+}
+
+/*
+ * Deferrable constraints are left alone, which are the caller's transaction's:
+ * within a security-restricted operation no trigger can be deferred.
+ */
+static bool
+call_test_as_owner(OutboxUserTest *test, Datum value)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	OutboxSecurity own;
+	int			nestlevel = NewGUCNestLevel();
+	Datum		answer;
+
+	set_if_different("search_path", "pg_catalog, pg_temp");
+	set_if_different("row_security", "on");
+	GetUserIdAndSecContext(&own.user, &own.context);
+	SetUserIdAndSecContext(test->owner, own.context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+
+	InitFunctionCallInfoData(*fcinfo, &test->call, 1, InvalidOid, NULL, NULL);
+	fcinfo->args[0].value = value;
+	fcinfo->args[0].isnull = false;
+	answer = FunctionCallInvoke(fcinfo);
+
+	AtEOXact_GUC(false, nestlevel);
+	SetUserIdAndSecContext(own.user, own.context);
+	return !fcinfo->isnull && DatumGetBool(answer);
+}
+
+/* Does an error say something of the value?  Others are for whoever can put the function right. */
+static bool
+is_about_value(int sqlstate)
+{
+	int			category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category == ERRCODE_DATA_EXCEPTION || category == ERRCODE_INTEGRITY_CONSTRAINT_VIOLATION ||
+		category == ERRCODE_TO_CATEGORY(ERRCODE_PLPGSQL_ERROR);
+}
+
+bool
+outbox_user_test_passes(OutboxUserTest *test, Datum value, char **failure)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool passes = false;
+
+	*failure = NULL;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		passes = call_test_as_owner(test, value);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		/* Gives the caller its own rights and settings back, too. */
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (!is_about_value(edata->sqlerrcode))
+			ReThrowError(edata);
+		*failure = clip_error(error_text(edata));
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return passes;
 }
 
 void

@@ -19,6 +19,8 @@
 
 #include "outbox.h"
 
+#include "fmgr.h"
+
 /* What the process wants to hear of, in a signal handler; NULL: nothing. */
 typedef struct OutboxUserFunctionWatch
 {
@@ -51,6 +53,37 @@ extern void outbox_user_functions_watch(const OutboxUserFunctionWatch *new_watch
  * that let it find the function.
  */
 extern char *outbox_user_function_call(const OutboxUserFunction *function);
+
+/* The function of that name and argument's type; InvalidOid if there is none.  As above. */
+extern Oid	outbox_user_function_find(const char *name);
+
+/*
+ * A function that looks at a value and says whether it will do: one argument
+ * of type jsonb, and a boolean for an answer.  For those that are called in
+ * the midst of somebody's transaction, often: stable or immutable, so that it
+ * writes nothing itself, and without timers, as the user can cancel it.
+ */
+typedef struct OutboxUserTest
+{
+	Oid			owner;
+	FmgrInfo	call;
+} OutboxUserTest;
+
+/*
+ * Look whether the function can be called so, as its owner, who must not be a
+ * superuser.  What it needs is in the current memory context, and holds as long
+ * as the caller does not give up control for anything but the function itself.
+ * Raises undefined_function, invalid_function_definition and
+ * insufficient_privilege.
+ */
+extern void outbox_user_test_begin(OutboxUserTest *test, Oid function, const char *what, const char *name);
+
+/*
+ * Does the value pass?  If not, *failure is what the function raised about it
+ * (SQLSTATE classes 22, 23 and P0), NULL if it has just said no.  Other errors
+ * are raised.  Nothing of what the function does is left.
+ */
+extern bool outbox_user_test_passes(OutboxUserTest *test, Datum value, char **failure);
 
 /* Outside a transaction: take back what a function may have left in a worker's session. */
 extern void outbox_user_functions_clean_up(void);

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * changed.c
- *		Triggers on the configuration tables: whoever changes a handler by hand,
- *		every backend's routes and the dispatcher learn of it.
+ *		Triggers on the configuration tables: whoever changes a handler or a topic
+ *		by hand, every backend's cache and the dispatcher learn of it.
  *
  * For edits by hand only.  The extension's own functions say what they change
  * themselves (outbox_internal.ring_handlers(), outbox_internal.ring_status()), because a
@@ -20,10 +20,13 @@
 #include "utils/inval.h"
 #include "utils/rel.h"
 
+#include "common/session.h"
 #include "shared/doorbell.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_handler_changed);
 PG_FUNCTION_INFO_V1(outbox_sql_status_changed);
+PG_FUNCTION_INFO_V1(outbox_sql_topic_changed);
+PG_FUNCTION_INFO_V1(outbox_sql_ring_topics);
 
 static void
 check_called_as_trigger(FunctionCallInfo fcinfo)
@@ -54,4 +57,21 @@ outbox_sql_status_changed(PG_FUNCTION_ARGS)
 	check_called_as_trigger(fcinfo);
 	outbox_doorbell_note_status();
 	return PointerGetDatum(NULL);
+}
+
+/* outbox_internal.topic_changed(): only the rules that backends have cached depend on topics. */
+Datum
+outbox_sql_topic_changed(PG_FUNCTION_ARGS)
+{
+	check_called_as_trigger(fcinfo);
+	CacheInvalidateRelcache(((TriggerData *) fcinfo->context)->tg_relation);
+	return PointerGetDatum(NULL);
+}
+
+/* outbox_internal.ring_topics(): the same, for who has changed them with a function of the extension. */
+Datum
+outbox_sql_ring_topics(PG_FUNCTION_ARGS)
+{
+	CacheInvalidateRelcacheByRelid(outbox_relation_oid("topic", false));
+	PG_RETURN_VOID();
 }

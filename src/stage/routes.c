@@ -21,7 +21,6 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "utils/array.h"
@@ -36,23 +35,18 @@
 #include "common/session.h"
 #include "compat.h"
 #include "shared/shmem.h"
+#include "stage/name_table.h"
 #include "stage/routes.h"
 #include "stage/topic.h"
+#include "stage/topic_rules.h"
 #include "table/relation.h"
 
 /* A producer that makes topics up as it goes must not fill the backend's memory. */
 #define MAX_TOPICS 1024
 
-/* A string that is not NUL-terminated, as a hash key. */
-typedef struct NameKey
-{
-	const char *name;
-	int			len;
-} NameKey;
-
 typedef struct PatternEntry
 {
-	NameKey		key;
+	OutboxNameKey key;
 	int			n;
 	int			size;
 	OutboxRoute *routes;
@@ -60,7 +54,7 @@ typedef struct PatternEntry
 
 typedef struct TopicEntry
 {
-	NameKey		key;
+	OutboxNameKey key;
 	OutboxRoutes *routes;
 } TopicEntry;
 
@@ -75,59 +69,13 @@ static bool routes_stale = false;	/* a handler changed since the building began 
 static Oid	handler_relid = InvalidOid; /* the table that routes were read from */
 static uint32 routes_generation = 0;
 
-static uint32
-name_hash(const void *key, Size keysize)
-{
-	const NameKey *name = key;
-
-	return hash_bytes((const unsigned char *) name->name, name->len);
-}
-
-static int
-name_match(const void *a, const void *b, Size keysize)
-{
-	const NameKey *left = a;
-	const NameKey *right = b;
-
-	if (left->len != right->len)
-		return 1;
-	return memcmp(left->name, right->name, left->len);
-}
-
-static HTAB *
-create_name_table(const char *title, Size entrysize, MemoryContext context)
-{
-	HASHCTL		ctl = {0};
-
-	ctl.keysize = sizeof(NameKey);
-	ctl.entrysize = entrysize;
-	ctl.hash = name_hash;
-	ctl.match = name_match;
-	ctl.hcxt = context;
-	return hash_create(title, 256, &ctl, HASH_ELEM | HASH_FUNCTION | HASH_COMPARE | HASH_CONTEXT);
-}
-
-/* Find or make an entry; a new one gets its own copy of the name in context. */
-static void *
-enter_name(HTAB *table, const char *name, int len, MemoryContext context, bool *found)
-{
-	NameKey		key = {name, len};
-	char	   *copy;
-
-	if (hash_search(table, &key, HASH_FIND, found) == NULL)
-	{
-		copy = MemoryContextAlloc(context, Max(len, 1));
-		memcpy(copy, name, len);
-		key.name = copy;
-	}
-	return hash_search(table, &key, HASH_ENTER, found);
-}
-
+/* A process has few places for such a callback, so this one serves for the topics' rules as well. */
 static void
-handler_relation_changed(Datum arg, Oid relid)
+relation_changed(Datum arg, Oid relid)
 {
 	if (relid == handler_relid || relid == InvalidOid)
 		routes_stale = true;
+	outbox_topic_rules_relation_changed(relid);
 }
 
 static uint32
@@ -143,7 +91,7 @@ forget_topics(void)
 {
 	topics = NULL;
 	MemoryContextReset(topics_context);
-	topics = create_name_table("outbox topics", sizeof(TopicEntry), topics_context);
+	topics = outbox_name_table_create("outbox topics", sizeof(TopicEntry), topics_context);
 }
 
 static void
@@ -159,7 +107,7 @@ forget_routes(void)
 	MemoryContextReset(routes_context);
 	topics_context = AllocSetContextCreate(routes_context, "outbox topics",
 										   ALLOCSET_DEFAULT_SIZES);
-	patterns = create_name_table("outbox patterns", sizeof(PatternEntry), routes_context);
+	patterns = outbox_name_table_create("outbox patterns", sizeof(PatternEntry), routes_context);
 	forget_topics();
 }
 
@@ -171,7 +119,7 @@ file_pattern(const char *pattern, int len, const OutboxRoute *route)
 
 	if (len == 0)
 		return;
-	entry = enter_name(patterns, pattern, outbox_pattern_key(pattern, len), routes_context, &found);
+	entry = outbox_name_table_enter(patterns, pattern, outbox_pattern_key(pattern, len), routes_context, &found);
 	if (!found)
 	{
 		entry->n = 0;
@@ -217,16 +165,6 @@ typedef struct HandlerColumns
 	AttrNumber	max_age;
 } HandlerColumns;
 
-static AttrNumber
-column_of(Oid relid, const char *name)
-{
-	AttrNumber	attnum = get_attnum(relid, name);
-
-	if (attnum == InvalidAttrNumber)
-		elog(ERROR, "table outbox.handler has no column \"%s\"", name);
-	return attnum;
-}
-
 /* As in SQL: a day has 24 hours there, whatever the clocks do. */
 static int64
 interval_us(const Interval *interval)
@@ -266,12 +204,12 @@ read_handlers(void)
 	MemoryContext scratch;
 	MemoryContext old;
 
-	columns.id = column_of(handler_relid, "id");
-	columns.topics = column_of(handler_relid, "topics");
-	columns.url = column_of(handler_relid, "url");
-	columns.ordered = column_of(handler_relid, "ordered");
-	columns.dropped_at = column_of(handler_relid, "dropped_at");
-	columns.max_age = column_of(handler_relid, "max_age");
+	columns.id = outbox_table_column(rel, "id");
+	columns.topics = outbox_table_column(rel, "topics");
+	columns.url = outbox_table_column(rel, "url");
+	columns.ordered = outbox_table_column(rel, "ordered");
+	columns.dropped_at = outbox_table_column(rel, "dropped_at");
+	columns.max_age = outbox_table_column(rel, "max_age");
 
 	scratch = AllocSetContextCreate(CurrentMemoryContext, "outbox handler", ALLOCSET_DEFAULT_SIZES);
 	slot = table_slot_create(rel, NULL);
@@ -303,7 +241,7 @@ build_routes(void)
 {
 	if (!callback_registered)
 	{
-		CacheRegisterRelcacheCallback(handler_relation_changed, (Datum) 0);
+		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 		callback_registered = true;
 	}
 	forget_routes();
@@ -337,8 +275,7 @@ find_routes(const char *topic, int len, MemoryContext context)
 
 	while (outbox_next_topic_key(topic, len, &position, &key_len))
 	{
-		NameKey		key = {topic, key_len};
-		PatternEntry *entry = hash_search(patterns, &key, HASH_FIND, NULL);
+		PatternEntry *entry = outbox_name_table_find(patterns, topic, key_len);
 
 		if (entry)
 		{
@@ -367,7 +304,6 @@ find_routes(const char *topic, int len, MemoryContext context)
 const OutboxRoutes *
 outbox_routes(const char *topic, int len)
 {
-	NameKey		key = {topic, len};
 	TopicEntry *entry;
 	OutboxRoutes *routes;
 	bool		found;
@@ -376,14 +312,14 @@ outbox_routes(const char *topic, int len)
 	if (!routes_built || routes_stale || routes_generation != current_generation())
 		build_routes();
 
-	entry = hash_search(topics, &key, HASH_FIND, NULL);
+	entry = outbox_name_table_find(topics, topic, len);
 	if (entry)
 		return entry->routes;
 
 	if (hash_get_num_entries(topics) >= MAX_TOPICS)
 		forget_topics();
 	routes = find_routes(topic, len, topics_context);
-	entry = enter_name(topics, topic, len, topics_context, &found);
+	entry = outbox_name_table_enter(topics, topic, len, topics_context, &found);
 	entry->routes = routes;
 	return routes;
 }

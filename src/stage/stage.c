@@ -44,6 +44,7 @@
 #include "stage/replace.h"
 #include "stage/routes.h"
 #include "stage/stage.h"
+#include "stage/topic_rules.h"
 
 PG_FUNCTION_INFO_V1(outbox_sql_stage);
 PG_FUNCTION_INFO_V1(outbox_sql_stage_text);
@@ -90,6 +91,7 @@ typedef struct Staging
 {
 	OutboxStageArguments *arguments;
 	OutboxRoutes *routes;
+	OutboxTopicRules *rules;	/* NULL: none */
 	OutboxWriter writer;
 	OutboxFault fault;			/* when a status says that something is wrong */
 } Staging;
@@ -190,12 +192,22 @@ begin_staging(Staging *staging, OutboxStageArguments *arguments)
 	topic = VARDATA_ANY(arguments->topic);
 	len = VARSIZE_ANY_EXHDR(arguments->topic);
 	staging->routes = copy_routes(outbox_routes(topic, len));
+	if (!outbox_topic_rules_find(topic, len, &staging->rules, &staging->fault))
+		return false;
 	if (staging->routes->n > 0 || outbox_unrouted != OUTBOX_UNROUTED_ERROR)
 		return true;
 	outbox_unrouted_refused(topic, len);
 	return outbox_fault(&staging->fault, ERRCODE_UNDEFINED_OBJECT,
 						"Create a handler that takes it, or set outbox.unrouted to delivered or dead.",
 						"no handler takes topic \"%.*s\"", len, topic);
+}
+
+/* Check what is a message's own, then what its topic asks of it. */
+static bool
+check_message(Staging *staging, OutboxNewMessage *message)
+{
+	return outbox_check_new_message(message, &staging->fault) &&
+		outbox_topic_rules_hold(staging->rules, message, &staging->fault);
 }
 
 /* Draw n timestamps for ids; returns the first. */
@@ -369,7 +381,7 @@ stage_one(Staging *staging, OutboxStageArguments *arguments, OutboxNewMessage *m
 	message->arguments = arguments;
 	if (!begin_staging(staging, arguments))
 		return STAGE_INVALID;
-	if (!outbox_check_new_message(message, &staging->fault))
+	if (!check_message(staging, message))
 		return STAGE_INVALID;
 
 	/* Before an id is drawn: those of one key are to be in the order of their transactions. */
@@ -566,7 +578,7 @@ read_messages(FunctionCallInfo fcinfo, Staging *staging, int *n)
 		CHECK_FOR_INTERRUPTS();
 		messages[i].arguments = staging->arguments;
 		messages[i].payload = nulls[i] ? NULL : DatumGetJsonbP(payloads[i]);
-		if (!outbox_check_new_message(&messages[i], &staging->fault))
+		if (!check_message(staging, &messages[i]))
 		{
 			staging->fault.message = psprintf("message %d: %s", i + 1, staging->fault.message);
 			outbox_raise_fault(&staging->fault);

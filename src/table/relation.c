@@ -60,6 +60,16 @@ outbox_table_open(const char *name, LOCKMODE mode)
 	return open_table(relid, name);
 }
 
+AttrNumber
+outbox_table_column(Relation rel, const char *name)
+{
+	AttrNumber	attnum = get_attnum(RelationGetRelid(rel), name);
+
+	if (attnum == InvalidAttrNumber)
+		elog(ERROR, "table outbox.%s has no column \"%s\"", RelationGetRelationName(rel), name);
+	return attnum;
+}
+
 Relation
 outbox_index_open(Relation table, const char *name, LOCKMODE mode)
 {

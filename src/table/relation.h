@@ -18,6 +18,7 @@
 
 #include "postgres.h"
 
+#include "access/attnum.h"
 #include "storage/lockdefs.h"
 #include "utils/relcache.h"
 
@@ -25,7 +26,10 @@
 extern Relation outbox_table_open(const char *name, LOCKMODE mode);
 extern Relation outbox_index_open(Relation table, const char *name, LOCKMODE mode);
 
-/* The same, but NULL if somebody's lock is in the way. */
+/* The number of a column of an open table of ours.  Raises if there is none of that name. */
+extern AttrNumber outbox_table_column(Relation rel, const char *name);
+
+/* The first two, but NULL if somebody's lock is in the way. */
 extern Relation outbox_table_open_if_free(const char *name, LOCKMODE mode);
 extern Relation outbox_index_open_if_free(Relation table, const char *name, LOCKMODE mode);
 

@@ -1,7 +1,8 @@
 # Producers: what stage() costs beside a plain INSERT of the same payload
 # into a table with one index, and in a transaction with a business row
 # beside the same transaction with a hand-written outbox table; what a
-# dedupe_key adds, and what 10,000 handlers that take nothing add.
+# dedupe_key adds, what rules of a topic add, and what 10,000 handlers that take
+# nothing add.
 #
 # The time that a disk takes for a flush varies by a factor of two from second
 # to second, which is more than what is compared.  So one client mixes both
@@ -88,6 +89,30 @@ report('stage() with one handler, per call', '%8.1f us, %.2f of a plain INSERT (
 report('stage() that no handler takes, per call', '%8.1f us', median(map { per_row("PERFORM outbox.stage('nobody.takes.this', payload)") } 1 .. runs()));
 report('stage() with a dedupe_key, per call', '%8.1f us',
 	median(map { per_row("PERFORM outbox.stage('bench.message.sent', payload, dedupe_key => gen_random_uuid()::text)") } 1 .. runs()));
+
+# Beside a stage() of the same topic that nobody has registered, just before.
+$node->sql(<<'END');
+CREATE ROLE checker;
+CREATE FUNCTION in_plpgsql(payload jsonb) RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$BEGIN RETURN (payload ->> 'id')::int > 0; END$$;
+CREATE FUNCTION in_sql(payload jsonb) RETURNS boolean IMMUTABLE LANGUAGE sql AS $$SELECT (payload ->> 'id')::int > 0$$;
+ALTER FUNCTION in_plpgsql OWNER TO checker;
+ALTER FUNCTION in_sql OWNER TO checker;
+END
+my $keyed = "PERFORM outbox.stage('bench.message.sent', payload, key => 'k')";
+foreach my $rule ([ 'another topic registered', 'other.topic' ], [ 'require and max_payload', 'bench.*', q(require => '{key}', max_payload => 1000) ],
+	[ 'a check in PL/pgSQL', 'bench.*', q(check_function => 'in_plpgsql(jsonb)') ], [ 'a check in SQL', 'bench.*', q(check_function => 'in_sql(jsonb)') ])
+{
+	my ($name, @call) = @$rule;
+	my (@with, @without);
+	foreach (1 .. runs())
+	{
+		push @without, per_row($keyed);
+		$node->sql("SELECT outbox.create_topic('$call[0]'" . ($call[1] ? ", $call[1]" : '') . ')');
+		push @with, per_row($keyed);
+		$node->sql("SELECT outbox.drop_topic('$call[0]')");
+	}
+	report("stage() with $name, per call", '%8.1f us, %.2f of one without', median(@with), ratio(\@with, \@without));
+}
 
 my $by_hand = q(INSERT INTO handmade (topic, payload) VALUES ('bench.message.sent', '{"id": 12345}'));
 my $by_stage = q(SELECT outbox.stage('bench.message.sent', '{"id": 12345}'));

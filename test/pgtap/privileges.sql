@@ -17,6 +17,7 @@ INSERT INTO privilege VALUES
 ('function', 'pause_schedule resume_schedule run_now', 'OW'),
 ('procedure', 'run_schedules', 'OW'),
 ('function', 'create_schedule alter_schedule ensure_schedule drop_schedule schedule_definition', 'W'),
+('function', 'create_topic alter_topic ensure_topic drop_topic topic_definition', 'W'),
 ('procedure', 'drain', 'OW'),
 ('function', 'health metrics', 'OMW'),
 ('function', 'reset_stats', 'OW'),
@@ -32,6 +33,9 @@ INSERT INTO privilege VALUES
 -- checks
 ('internal', 'check_rules check_pattern check_url check_headers check_name check_number check_interval check_choice check_path', 'W'),
 ('internal', 'check_topics check_backoff check_handler check_options check_push_handler handler_fault warn_of_clear_text check_function check_rights check_filter', 'W'),
+-- topics
+('internal', 'topic_options check_require check_description check_schema schema_function check_test check_topic topic_fault ring_topics topic_changed', 'W'),
+('internal', 'insert_topic lock_topic store_topic create_topic alter_topic ensure_topic drop_topic', 'W'),
 -- the bodies of public functions, and what they have in common
 ('internal', 'creator rotate_secret store_secret public_key id_floor options formats store_handler store_secrets lock_handler is_given_secret changed_secrets', 'W'),
 -- what has options, of whatever kind
@@ -49,9 +53,9 @@ INSERT INTO privilege VALUES
 ('internal', 'drop_schedule pause_schedule resume_schedule choose_occurrence note_occurrence note_failure run_messages begin_occurrence end_occurrence run_now next_wake', 'W'),
 ('view', 'messages deliveries waiting dead_letters attempts blocked_keys handlers unrouted schedules retention', 'OW'),
 ('view', 'holds', 'W'),
-('view', 'watched', 'POW'),
+('view', 'watched topics', 'POW'),
 ('view', 'backlog handler_stats stat_handlers stat_histograms stat_dispatcher dispatchers', 'OMW'),
-('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox tenant_retention prune_position retention_status schedule schedule_status', 'W'),
+('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox tenant_retention prune_position retention_status schedule schedule_status topic', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
 ('type', 'settlement occurrence', '*PCOMW'),
 ('internal type', 'filter option page retention_rules', 'W'),

@@ -29,6 +29,7 @@ $node->handler('gone', ['g.*'], $receiver->url('/gone'), database => 'prod');
 $node->sql(q{
 SELECT outbox.grant_consumer('pull', 'worker');
 SELECT outbox.accept('elsewhere', 'm1');
+SELECT outbox.create_topic('a.*', description => 'It is known', max_payload => 1000);
 }, 'prod');
 $node->stage('a.b', '{"n": "delivered"}', database => 'prod', tenant => 't', key => 'k', headers => '{"x-a": "b"}');
 $node->wait_for_states('delivered 1', 'one is delivered', 'prod');
@@ -132,7 +133,7 @@ sub looked_at
 $node->sql('CREATE DATABASE pieces');
 is(restore_part('pieces', "$dir/whole", qr/ EXTENSION | FUNCTION /), '', 'first the extension');
 looked_at('pieces');
-foreach my $table (qw(delivery receipt on_settle_queue attempt handler handler_status handler_secret message installation consumer inbox))
+foreach my $table (qw(delivery receipt on_settle_queue attempt handler handler_status handler_secret message installation consumer inbox topic))
 {
 	is(restore_part('pieces', "$dir/whole", qr/ TABLE DATA outbox \Q$table\E /), '', "then $table");
 	looked_at('pieces');

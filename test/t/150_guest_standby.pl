@@ -89,6 +89,10 @@ my %refused = (
 	alter_schedule => "SELECT outbox.alter_schedule('daily', every => '2 days')",
 	ensure_schedule => "SELECT outbox.ensure_schedule('daily', every => '2 days', topic => 'one.x')",
 	drop_schedule => "SELECT outbox.drop_schedule('daily')",
+	create_topic => "SELECT outbox.create_topic('new.topic')",
+	alter_topic => "SELECT outbox.alter_topic('new.topic', description => 'x')",
+	ensure_topic => "SELECT outbox.ensure_topic('new.topic')",
+	drop_topic => "SELECT outbox.drop_topic('new.topic')",
 	pause_schedule => "SELECT outbox.pause_schedule('daily')",
 	resume_schedule => "SELECT outbox.resume_schedule('daily')",
 	run_now => "SELECT outbox.run_now('daily')",
@@ -126,7 +130,7 @@ my %refused = (
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
 	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain', 'next_runs', 'announce', 'status', 'handlers_of',
-		'handler_definition', 'schedule_definition', 'metrics', 'reset_stats', 'find_deliveries')};
+		'handler_definition', 'schedule_definition', 'topic_definition', 'metrics', 'reset_stats', 'find_deliveries')};
 like($second->sql('SELECT outbox.metrics()'), qr/^outbox_dispatcher_up\{database="postgres"\} 0\n.*^outbox_deliveries_staged_total\{database="postgres",handler="one"\} 0$/ms, 'a standby has numbers of its own');
 is(join(' ', sort keys %refused), $first->sql($writers), 'every public function but those is tried');
 foreach my $function (sort keys %refused)

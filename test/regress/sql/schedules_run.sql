@@ -177,6 +177,12 @@ RESET ROLE;
 CALL regress.set_back('fan', date_trunc('year', now()));
 CALL outbox.run_schedules();
 SELECT failed_attempts, last_error FROM outbox.schedules;
+-- Somebody does not wait for it: a session goes on after that.
+SELECT outbox.alter_schedule('fan', timeout => '1 min');
+SET statement_timeout = '50 ms';
+SELECT outbox.run_now('fan', '2020-01-01');
+RESET statement_timeout;
+SELECT 'goes on' AS session;
 -- It is gone.
 DROP FUNCTION regress_app.slow;
 UPDATE outbox.schedule_status SET wake_at = now();

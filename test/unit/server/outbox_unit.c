@@ -44,6 +44,9 @@ PG_FUNCTION_INFO_V1(unit_json_text);
 PG_FUNCTION_INFO_V1(unit_payload_text);
 PG_FUNCTION_INFO_V1(unit_content_type);
 PG_FUNCTION_INFO_V1(unit_wal_before);
+PG_FUNCTION_INFO_V1(unit_matches_schema);
+PG_FUNCTION_INFO_V1(unit_schema_errors);
+PG_FUNCTION_INFO_V1(unit_schema_is_valid);
 
 /* A member of a JSON object as text, NULL if it is missing or null. */
 static char *
@@ -444,4 +447,53 @@ Datum
 unit_wal_before(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_LSN(outbox_wal_before(PG_GETARG_LSN(0), PG_GETARG_INT32(1)));
+}
+
+/*
+ * In the place of pg_jsonschema's functions, for a schema that is an object
+ * with a string "required", the name that an instance must have; with "bad" it
+ * is no valid one.
+ */
+static char *
+required_name(FunctionCallInfo fcinfo)
+{
+	char	   *schema = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	return member(DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(schema))), "required");
+}
+
+static bool
+has_name(Jsonb *instance, char *name)
+{
+	JsonbValue	value;
+
+	return JB_ROOT_IS_OBJECT(instance) && getKeyJsonValueFromContainer(&instance->root, name, (int) strlen(name), &value) != NULL;
+}
+
+/* jsonb_matches_schema(schema json, instance jsonb) */
+Datum
+unit_matches_schema(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(has_name(PG_GETARG_JSONB_P(1), required_name(fcinfo)));
+}
+
+/* jsonschema_validation_errors(schema json, instance json) */
+Datum
+unit_schema_errors(PG_FUNCTION_ARGS)
+{
+	char	   *name = required_name(fcinfo);
+	char	   *instance = text_to_cstring(PG_GETARG_TEXT_PP(1));
+	Datum		error = CStringGetTextDatum(psprintf("\"%s\" is a required property", name));
+	bool		matches = has_name(DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(instance))), name);
+
+	PG_RETURN_ARRAYTYPE_P(construct_array(&error, matches ? 0 : 1, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+/* jsonschema_is_valid(schema json) */
+Datum
+unit_schema_is_valid(PG_FUNCTION_ARGS)
+{
+	char	   *schema = text_to_cstring(PG_GETARG_TEXT_PP(0));
+
+	PG_RETURN_BOOL(!has_name(DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(schema))), "bad"));
 }
