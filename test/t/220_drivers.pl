@@ -29,6 +29,7 @@ my $conninfo = sprintf 'host=%s port=%s dbname=postgres user=%s', $node->host, $
 my $url = sprintf 'postgresql://%s@/postgres?host=%s&port=%s', scalar(getpwuid $>), $node->host, $node->port;
 my %driver = (
 	'psycopg 3' => {
+		bytes => q{connection.execute('SELECT outbox.stage_bytes(%s, %s, %s)', ('shop.order.placed', b'\x00\xff', 'image/png'))},
 		command => $python, file => 'psycopg3.py', has => "$python -c 'import psycopg'",
 		around => "import psycopg\nfrom psycopg.types.json import Jsonb\nconnection = psycopg.connect('$conninfo', autocommit=True)\ntry:\n    %s$python_end",
 		indent => '    ',
@@ -36,6 +37,7 @@ my %driver = (
 		works => { q{connection.execute('SELECT outbox.stage(%s, %s, key => %s)', ('shop.order.placed', '{"order": 17}', '17'))} => 1 }
 	},
 	'psycopg2' => {
+		bytes => q{cursor.execute('SELECT outbox.stage_bytes(%s, %s, %s)', ('shop.order.placed', b'\x00\xff', 'image/png'))},
 		command => $python, file => 'psycopg2_.py', has => "$python -c 'import psycopg2'",
 		around => "import psycopg2\nfrom psycopg2.extras import Json\nconnection = psycopg2.connect('$conninfo')\nconnection.autocommit = True\ncursor = connection.cursor()\ntry:\n    %s$python_end",
 		indent => '    ',
@@ -43,12 +45,14 @@ my %driver = (
 		works => { q{cursor.execute('SELECT outbox.stage(%s, %s, key => %s)', ('shop.order.placed', '{"order": 17}', '17'))} => 1 }
 	},
 	'asyncpg' => {
+		bytes => q{await connection.execute('SELECT outbox.stage_bytes($1, $2, $3)', 'shop.order.placed', b'\x00\xff', 'image/png')},
 		command => $python, file => 'asyncpg_.py', has => "$python -c 'import asyncpg'",
 		around => sprintf($async, "    import asyncpg, json\n    connection = await asyncpg.connect('$url')\n    try:\n        %s" . $python_end =~ s/^/    /gmr . '    await connection.close()'),
 		indent => '        ',
 		fails => { q{await connection.execute('SELECT outbox.stage($1, $2, key => $3)', 'shop.order.placed', '{}', 17)} => qr/DataError|22000/ }
 	},
 	'SQLAlchemy' => {
+		bytes => q{await connection.execute(select(func.outbox.stage_bytes('shop.order.placed', b'\x00\xff', 'image/png')))},
 		command => $python, file => 'sqlalchemy_.py', has => "$python -c 'import asyncpg, greenlet, sqlalchemy.ext.asyncio'",
 		around => sprintf($async,
 			"    from sqlalchemy import cast, func, select\n    from sqlalchemy.dialects.postgresql import JSONB\n    from sqlalchemy.ext.asyncio import create_async_engine\n"
@@ -58,6 +62,7 @@ my %driver = (
 		fails => { q{await connection.execute(select(func.outbox.stage('shop.order.placed', '{"order": 17}')))} => qr/function outbox\.stage\(.*\) does not exist/ }
 	},
 	'JDBC' => {
+		bytes => jdbc('SELECT outbox.stage_bytes(?, ?, ?)', 'setBytes(2, new byte[] {0, (byte) 255}); s.setString(3, "image/png"); s.execute()'),
 		command => 'java', file => 'Stage.java', has => 'test -e /usr/share/java/postgresql.jar && java --list-modules | grep -q jdk.compiler',
 		options => [ '-cp', '/usr/share/java/postgresql.jar' ],
 		around => "import java.sql.*;\npublic class Stage\n{\n\tpublic static void main(String[] given) throws Exception\n\t{\n\t\t"
@@ -71,6 +76,7 @@ my %driver = (
 		}
 	},
 	'node-postgres' => {
+		bytes => q{await client.query('SELECT outbox.stage_bytes($1, $2, $3)', ['shop.order.placed', Buffer.from([0, 255]), 'image/png']);},
 		command => 'node', file => 'pg.js', npm => 'pg',
 		around => "const { Client } = require('pg');\n(async () => {\n\tconst client = new Client({ host: '@{[ $node->host ]}', port: @{[ $node->port ]}, database: 'postgres', user: '@{[ scalar getpwuid $> ]}' });\n\tawait client.connect();\n"
 		  . "\ttry { %s }\n\tcatch (e) { console.log(e.code, e.message); }\n\tawait client.end();\n})();\n",
@@ -79,6 +85,7 @@ my %driver = (
 		fails => {}
 	},
 	'postgres.js' => {
+		bytes => q{await sql`SELECT outbox.stage_bytes(${'shop.order.placed'}, ${Buffer.from([0, 255])}, ${'image/png'})`;},
 		command => 'node', file => 'postgres.js', npm => 'postgres',
 		around => "const sql = require('postgres')({ host: '@{[ $node->host ]}', port: @{[ $node->port ]}, database: 'postgres', user: '@{[ scalar getpwuid $> ]}' });\n(async () => {\n"
 		  . "\ttry { %s }\n\tcatch (e) { console.log(e.code, e.message); }\n\tawait sql.end();\n})();\n",
@@ -136,6 +143,9 @@ foreach my $name (sort keys %driver)
 			is($node->sql("SELECT string_agg(concat_ws(' ', topic, key, CASE jsonb_typeof(payload) WHEN 'object' THEN payload ->> 'order' ELSE jsonb_typeof(payload) END), ', ') FROM outbox.message"),
 				'shop.order.placed 17 ' . ($kind eq 'string' ? 'string' : '17'), "$name: staged " . $statements =~ s/\s+/ /gr);
 		}
+		$node->sql('TRUNCATE outbox.message');
+		is(run_statements($driver, $driver->{bytes}), '', "$name: no complaint of bytes");
+		is($node->sql("SELECT string_agg(concat_ws(' ', topic, payload, content_type, payload_bytes), ', ') FROM outbox.message"), 'shop.order.placed image/png \\x00ff', "$name: staged " . $driver->{bytes} =~ s/\s+/ /gr);
 		like(run_statements($driver, $_), $driver->{fails}{$_}, "$name: refused " . s/\s+/ /gr) foreach sort keys %{ $driver->{fails} };
 	}
 }
