@@ -4057,10 +4057,75 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.retention_warnings IS 'Internal: that retention fails, waits or lags by more than a day, in words; none if all is well';
 
+-- What keeps vacuum from the rows of this database, and has for so long.  A
+-- standby and its slot have no time, so they are judged by how far they are behind.
+CREATE FUNCTION outbox_internal.vacuum_holders(longer_than interval, OUT pid int, OUT age interval, OUT why text) RETURNS SETOF record
+LANGUAGE sql STABLE ROWS 3 SET search_path = pg_catalog, pg_temp AS $$
+	SELECT v.pid, v.age, v.why
+	FROM (
+		SELECT a.pid, clock_timestamp() - a.xact_start AS age,
+			format('a transaction of process %s (%s) has held back vacuum for %s s: outbox''s tables grow meanwhile', a.pid,
+				concat_ws(', ', a.usename, nullif(a.application_name, ''), a.state), floor(extract(epoch FROM clock_timestamp() - a.xact_start))) AS why
+		FROM pg_stat_activity a
+		WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type <> 'autovacuum worker'
+			AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.xact_start < clock_timestamp() - longer_than
+		UNION ALL
+		SELECT NULL, clock_timestamp() - p.prepared,
+			format('prepared transaction %L has held back vacuum for %s s (COMMIT PREPARED or ROLLBACK PREPARED ends it)', p.gid, floor(extract(epoch FROM clock_timestamp() - p.prepared)))
+		FROM pg_prepared_xacts p
+		WHERE p.database = current_database() AND p.prepared < clock_timestamp() - longer_than
+		UNION ALL
+		SELECT r.pid, NULL, format('standby "%s" holds back vacuum by %s transactions (hot_standby_feedback)', r.application_name, age(r.backend_xmin))
+		FROM pg_stat_replication r WHERE age(r.backend_xmin) > 1000000
+		UNION ALL
+		SELECT NULL, NULL, format('replication slot "%s", which nobody uses, holds back vacuum by %s transactions', s.slot_name, age(s.xmin))
+		FROM pg_replication_slots s WHERE NOT s.active AND age(s.xmin) > 1000000) v
+	WHERE longer_than IS NOT NULL
+	ORDER BY v.age DESC NULLS LAST LIMIT 3
+$$;
+COMMENT ON FUNCTION outbox_internal.vacuum_holders IS 'Internal: up to three of those that keep vacuum from this database''s rows, and have for longer than that';
+
+-- Tables that are much larger than what is in them.  The file of deliveries is
+-- as large as the largest backlog was, and most of it is free.
+CREATE FUNCTION outbox_internal.bloat_warnings(outstanding bigint, warn_size bigint) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT coalesce(array_agg(w.why ORDER BY w.relname), '{}')
+	FROM (
+		SELECT c.relname, format('outbox.delivery takes %s for %s outstanding deliveries (VACUUM (FULL) outbox.delivery, once nothing holds back vacuum, gives that back)',
+			pg_size_pretty(s.size), outstanding) AS why
+		FROM pg_class c CROSS JOIN LATERAL pg_total_relation_size(c.oid) s (size)
+		WHERE c.oid = 'outbox.delivery'::regclass AND s.size > warn_size AND s.size > outstanding * 2000
+		UNION ALL
+		SELECT c.relname, format('outbox.%I has %s dead rows beside %s (of %s): autovacuum does not keep up, or is held back', c.relname, s.dead, s.live, pg_size_pretty(pg_relation_size(c.oid)))
+		FROM pg_class c CROSS JOIN LATERAL (SELECT pg_stat_get_dead_tuples(c.oid) AS dead, pg_stat_get_live_tuples(c.oid) AS live) s
+		WHERE c.oid IN ('outbox.message'::regclass, 'outbox.receipt'::regclass, 'outbox.attempt'::regclass, 'outbox.inbox'::regclass)
+			AND s.dead > s.live AND s.dead > 100000 AND pg_relation_size(c.oid) > warn_size) w
+	WHERE warn_size IS NOT NULL
+$$;
+COMMENT ON FUNCTION outbox_internal.bloat_warnings IS 'Internal: which tables are larger than that, in bytes, and mostly empty or dead';
+
+-- Keys that wait for a dead delivery.  A thousand of the dead that may bar one are looked at.
+CREATE FUNCTION outbox_internal.barred_keys(OUT handler text, OUT keys bigint) RETURNS SETOF record
+LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+	SELECT dead.name, count(DISTINCT dead.key)
+	FROM (
+		SELECT h.name, h.id, r.key, r.message_id FROM outbox.handler h
+		CROSS JOIN LATERAL (
+			SELECT o.key, o.message_id FROM outbox.receipt o WHERE o.handler_id = h.id AND o.key IS NOT NULL
+			ORDER BY o.key, o.message_id LIMIT 1000) r
+		WHERE h.on_dead = 'block' AND h.dropped_at IS NULL
+		LIMIT 1000) dead
+	WHERE EXISTS (SELECT FROM outbox.delivery d WHERE d.handler_id = dead.id AND d.key = dead.key AND d.message_id > dead.message_id)
+	GROUP BY dead.name
+$$;
+COMMENT ON FUNCTION outbox_internal.barred_keys IS 'Internal: on which handlers dead deliveries bar their keys while others of these wait, and how many keys';
+
 CREATE FUNCTION outbox.health(warn_after interval DEFAULT '1 minute', critical_after interval DEFAULT '10 minutes',
+	warn_dead bigint DEFAULT 1, critical_dead bigint DEFAULT NULL, warn_transaction interval DEFAULT '1 hour', warn_size bigint DEFAULT 1073741824,
 	OUT status text, OUT reasons text[], OUT dispatcher text, OUT dispatcher_pid int, OUT in_flight int,
 	OUT due bigint, OUT oldest_due_age interval, OUT oldest_due_age_seconds float8, OUT scheduled bigint, OUT retrying bigint, OUT leased bigint,
-	OUT dead bigint, OUT newly_dead bigint, OUT paused_handlers int, OUT failing_handlers int)
+	OUT dead bigint, OUT newly_dead bigint, OUT paused_handlers int, OUT failing_handlers int,
+	OUT blocked_keys bigint, OUT vacuum_held_by int, OUT vacuum_held_age interval, OUT vacuum_held_age_seconds float8)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	critical text[] := '{}';
@@ -4071,8 +4136,11 @@ DECLARE
 	problem text;
 	shortage text;
 	shortage_since timestamptz;
+	still_for interval;
+	pending bigint;
 	on_settle_age interval;
 	waiting text[];
+	blocked text[];
 	-- Not within the query: what changes while it runs is no condition of an index.
 	hour_ago timestamptz := clock_timestamp() - interval '1 hour';
 	failing record;
@@ -4080,18 +4148,21 @@ BEGIN
 	IF warn_after IS NULL OR critical_after IS NULL OR warn_after > critical_after THEN
 		RAISE EXCEPTION 'warn_after must not be longer than critical_after'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Both are ages of the oldest due delivery.';
+	ELSIF warn_dead > critical_dead OR warn_dead < 1 OR critical_dead < 1 OR warn_transaction < interval '0' OR warn_size < 0 THEN
+		RAISE EXCEPTION 'invalid threshold of outbox.health()'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'warn_dead and critical_dead are numbers from 1, the first not above the second; warn_transaction and warn_size are not negative. NULL switches one off.';
 	END IF;
 
-	SELECT d.state, d.pid, d.in_flight, d.last_error, d.shortage, d.shortage_since
-	INTO dispatcher, dispatcher_pid, in_flight, problem, shortage, shortage_since
+	SELECT d.state, d.pid, d.in_flight, d.last_error, d.shortage, d.shortage_since, clock_timestamp() - d.moved_at
+	INTO dispatcher, dispatcher_pid, in_flight, problem, shortage, shortage_since, still_for
 	FROM outbox_internal.dispatchers() d WHERE d.database = current_database();
 	dispatcher := CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE coalesce(dispatcher, 'stopped') END;
 	in_flight := coalesce(in_flight, 0);
 
-	SELECT coalesce(sum(b.due), 0), coalesce(sum(b.scheduled), 0), coalesce(sum(b.retrying), 0), coalesce(sum(b.leased), 0),
+	SELECT coalesce(sum(b.pending), 0), coalesce(sum(b.due), 0), coalesce(sum(b.scheduled), 0), coalesce(sum(b.retrying), 0), coalesce(sum(b.leased), 0),
 		coalesce(sum(b.dead), 0), max(b.oldest_due_age) FILTER (WHERE NOT b.paused), count(*) FILTER (WHERE b.paused),
 		array_agg(format('handler "%s" is paused with %s due deliveries', b.handler, b.due) ORDER BY b.handler) FILTER (WHERE b.paused AND b.due > 0)
-	INTO due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers, waiting
+	INTO pending, due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers, waiting
 	FROM outbox.backlog b;
 	oldest_due_age_seconds := date_part('epoch', oldest_due_age);
 	SELECT count(*) INTO newly_dead FROM outbox.receipt r
@@ -4111,7 +4182,7 @@ BEGIN
 		CONTINUE WHEN failing_handlers > 10;
 		failures := failures || format('handler "%s" %s%s%s', failing.name,
 			CASE WHEN failing.seconds IS NOT NULL THEN format('has failed for %s s', floor(failing.seconds)) ELSE 'fails' END,
-			format(': %s of %s attempts within five minutes', failing.failures, failing.attempts),
+			CASE WHEN failing.attempts > 0 THEN format(': %s of %s attempts within five minutes', failing.failures, failing.attempts) END,
 			CASE WHEN failing.breaker <> 'closed' THEN ', circuit breaker open' END);
 	END LOOP;
 	pushing := EXISTS (SELECT FROM outbox.handler h WHERE h.url IS NOT NULL AND h.dropped_at IS NULL);
@@ -4122,6 +4193,12 @@ BEGIN
 		critical := critical || format('nothing is pushed: dispatcher is %s%s', dispatcher, ' (' || problem || ')');
 	ELSIF dispatcher = 'running' AND problem IS NOT NULL AND problem IS DISTINCT FROM shortage THEN
 		warn := warn || format('dispatcher: %s', problem);
+	END IF;
+	-- Its loop comes round every ten seconds at least, whatever there is to do.
+	IF dispatcher = 'running' AND still_for > greatest(critical_after, interval '15 seconds') THEN
+		critical := critical || format('dispatcher (process %s) has stood still for %s s', dispatcher_pid, floor(extract(epoch FROM still_for)));
+	ELSIF dispatcher = 'running' AND still_for > greatest(warn_after, interval '15 seconds') THEN
+		warn := warn || format('dispatcher (process %s) has stood still for %s s', dispatcher_pid, floor(extract(epoch FROM still_for)));
 	END IF;
 	IF shortage_since < clock_timestamp() - critical_after THEN
 		critical := critical || format('requests cannot be sent since %s: %s', date_trunc('second', shortage_since), shortage);
@@ -4146,10 +4223,14 @@ BEGIN
 	IF on_settle_age > warn_after THEN
 		warn := warn || format('an outcome has waited for its on_settle function for %s s', floor(extract(epoch FROM on_settle_age)));
 	END IF;
-	IF newly_dead > 0 THEN
+	IF newly_dead >= critical_dead THEN
+		critical := critical || format('deliveries that died within the last hour: %s', newly_dead);
+	ELSIF newly_dead >= warn_dead THEN
 		warn := warn || format('deliveries that died within the last hour: %s', newly_dead);
 	END IF;
-	warn := warn || waiting[1:10];
+	SELECT coalesce(sum(b.keys), 0), array_agg(format('handler "%s": keys that wait for a dead delivery: %s (outbox.blocked_keys shows which)', b.handler, b.keys) ORDER BY b.handler)
+	INTO blocked_keys, blocked FROM outbox_internal.barred_keys() b;
+	warn := warn || blocked[1:10] || waiting[1:10];
 	SELECT e.extversion INTO problem FROM pg_extension e WHERE e.extname = 'outbox' AND e.extversion <> outbox_internal.library();
 	IF problem IS NOT NULL THEN
 		warn := warn || format('SQL objects are of version %s and the library is version %s: run ALTER EXTENSION outbox UPDATE, or restart the server', problem, outbox_internal.library());
@@ -4161,6 +4242,11 @@ BEGIN
 
 	warn := warn || outbox_internal.schedule_warnings(warn_after);
 	warn := warn || outbox_internal.retention_warnings();
+
+	SELECT h.pid, h.age, date_part('epoch', h.age) INTO vacuum_held_by, vacuum_held_age, vacuum_held_age_seconds
+	FROM outbox_internal.vacuum_holders(warn_transaction) h ORDER BY h.age DESC NULLS LAST LIMIT 1;
+	warn := warn || ARRAY(SELECT h.why FROM outbox_internal.vacuum_holders(warn_transaction) h ORDER BY h.age DESC NULLS LAST)
+		|| outbox_internal.bloat_warnings(pending + retrying + leased, warn_size);
 
 	-- Kept ones are no fault by themselves, but what a mistyped topic or pattern looks like.
 	warn := warn || ARRAY(
@@ -4178,8 +4264,12 @@ END $$;
 COMMENT ON FUNCTION outbox.health IS
 'One row for monitoring: status (ok, warn, critical) with its reasons, and the figures behind them.
 warn_after, critical_after: ages of the oldest due delivery, paused handlers aside, from which status is warn or critical.
-Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, a trigger of the extension is missing or switched off, as a restore can leave it, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that. Warn: the same for less long, deliveries died within the last hour, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), retention fails, waits because it does not believe the clock, or is behind by more than a day, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
+warn_dead, critical_dead: so many deliveries that died within the last hour are.
+warn_transaction: a transaction that has held back vacuum for longer is.
+warn_size: bytes from which a table of the extension that is mostly empty, or full of dead rows, is. NULL switches one of the last four off.
+Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, a trigger of the extension is missing or switched off, as a restore can leave it, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that; so does a dispatcher that has stood still for so long, as one that was stopped or waits for a disk. Warn: the same for less long, deliveries died within the last hour, dead deliveries bar keys of which others wait, a transaction, a prepared one, a standby or its slot holds back vacuum, a table is bloated, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), retention fails, waits because it does not believe the clock, or is behind by more than a day, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
 dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted: figures are shown, but not judged. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
+blocked_keys: keys that wait for a dead delivery; of these a thousand are looked at. vacuum_held_by, vacuum_held_age: process id of the oldest transaction that is older than warn_transaction, NULL for one that is prepared, and its age.
 failing_handlers: a push handler fails if none of its attempts has succeeded for longer than warn_after and something of it is outstanding, if at least half of its attempts within five minutes failed and these were at least ten, or if its circuit breaker is not closed; the columns failing_since, recent_attempts and recent_failures of outbox.handlers show what that goes by. Up to ten are named.
 Reasons also name up to three topics of outbox.unrouted that were met within the last hour; messages that were staged all the same change no status.
 Reads outstanding and dead deliveries only, however many are settled.';
@@ -5024,13 +5114,13 @@ COMMENT ON VIEW outbox.handler_stats IS
 'How each handler did with the messages staged within the last hour: deliveries by state, attempts spent, time from staging to settlement (p50, p99). Reads that hour''s rows by the primary key, nothing older';
 
 CREATE FUNCTION outbox_internal.dispatchers(OUT database name, OUT pid int, OUT state text, OUT in_flight int, OUT last_error text, OUT since timestamptz,
-	OUT shortage text, OUT shortage_since timestamptz)
+	OUT shortage text, OUT shortage_since timestamptz, OUT moved_at timestamptz)
 RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_dispatchers';
 COMMENT ON FUNCTION outbox_internal.dispatchers IS 'Internal: what outbox.dispatchers shows';
 
 CREATE VIEW outbox.dispatchers AS SELECT * FROM outbox_internal.dispatchers();
-COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when; and, while requests cannot leave this machine, what it is short of, what lifts that, and since when';
+COMMENT ON VIEW outbox.dispatchers IS 'One row for each database of this server that has an outbox: its dispatcher''s pid (NULL if none runs), state, requests in flight, last error and since when; and, while requests cannot leave this machine, what it is short of, what lifts that, and since when; and when its loop last came round, which is every ten seconds at least';
 
 CREATE FUNCTION outbox_internal.unrouted(OUT topic text, OUT messages bigint, OUT refused bigint, OUT first_at timestamptz, OUT last_at timestamptz)
 RETURNS SETOF record
@@ -5177,6 +5267,10 @@ LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog, pg_temp SET jit = of
 	), handler AS MATERIALIZED (
 		SELECT db.labels || ',' || outbox_internal.metric_label('handler', h.name) AS labels, h.id, h.url IS NOT NULL AS pushes
 		FROM db, outbox.handler h WHERE h.dropped_at IS NULL
+	), histogram AS MATERIALIZED (
+		-- Read once, so that the count of a histogram is that of its buckets.
+		SELECT CASE h.histogram WHEN 'wake_up' THEN 'wake_up_delay_seconds' ELSE h.histogram || '_duration_seconds' END AS name, h.*
+		FROM outbox_internal.stat_histograms() h
 	)
 	SELECT 'build_info', db.labels, 0, '', outbox_internal.metric_label('version', outbox_internal.library()), '1' FROM db
 	UNION ALL
@@ -5225,21 +5319,21 @@ LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog, pg_temp SET jit = of
 		('sent_bytes_total', 0, NULL, s.bytes_sent)) v (name, place, last_label, value)
 	WHERE CASE WHEN handler.pushes THEN v.place <= 10 ELSE v.name <> 'sent_bytes_total' AND (v.place = 0 OR v.place > 10) END
 	UNION ALL
-	SELECT CASE h.histogram WHEN 'wake_up' THEN 'wake_up_delay_seconds' ELSE h.histogram || '_duration_seconds' END, handler.labels,
-		row_number() OVER (PARTITION BY h.handler_id, h.histogram ORDER BY h.le_seconds)::int, '_bucket',
+	SELECT h.name, handler.labels, row_number() OVER (PARTITION BY h.handler_id, h.histogram ORDER BY h.le_seconds)::int, '_bucket',
 		outbox_internal.metric_label('le', replace(h.le_seconds::text, 'Infinity', '+Inf')), h.cumulative::text
-	FROM handler JOIN outbox_internal.stat_histograms() h ON h.handler_id = handler.id
+	FROM handler JOIN histogram h ON h.handler_id = handler.id
 	WHERE handler.pushes OR h.histogram = 'delivery'
+	UNION ALL
+	SELECT h.name, handler.labels, 1002, '_count', NULL, h.cumulative::text
+	FROM handler JOIN histogram h ON h.handler_id = handler.id
+	WHERE h.le_seconds = 'Infinity' AND (handler.pushes OR h.histogram = 'delivery')
 	UNION ALL
 	SELECT v.name, handler.labels, v.place, v.suffix, NULL, v.value
 	FROM handler JOIN outbox_internal.stat_handlers() s ON s.handler_id = handler.id
 	CROSS JOIN LATERAL (VALUES
 		('request_duration_seconds', 1001, '_sum', s.request_seconds::text),
-		('request_duration_seconds', 1002, '_count', s.requests::text),
 		('delivery_duration_seconds', 1001, '_sum', s.delivery_seconds::text),
-		('delivery_duration_seconds', 1002, '_count', s.deliveries_timed::text),
-		('wake_up_delay_seconds', 1001, '_sum', s.wake_up_seconds::text),
-		('wake_up_delay_seconds', 1002, '_count', s.wake_ups::text)) v (name, place, suffix, value)
+		('wake_up_delay_seconds', 1001, '_sum', s.wake_up_seconds::text)) v (name, place, suffix, value)
 	WHERE handler.pushes OR v.name = 'delivery_duration_seconds'
 	UNION ALL
 	SELECT v.name, db.labels, v.place, '', v.last_label, v.value
@@ -5629,6 +5723,7 @@ BEGIN
 			('dispatchers', 'since', 'Since when it is in this state'),
 			('dispatchers', 'shortage', 'What this machine lacks to send: descriptors, local ports, memory'),
 			('dispatchers', 'shortage_since', 'Since when it lacks that'),
+			('dispatchers', 'moved_at', 'When its loop last came round, which it does every ten seconds at least; NULL if none runs'),
 			('messages', 'dedupe_key', 'Dedupe key of the message'),
 			('messages', 'expires_at', 'By when it has to have gone out, as it was staged; NULL: it never expires'),
 			('deliveries', 'expires_at', 'When it is cancelled with code expired if it has not gone out; NULL: never, or it is settled'),
@@ -6139,7 +6234,7 @@ GRANT USAGE ON SCHEMA outbox TO PUBLIC;
 -- Figures without any content of messages are for those who monitor servers.
 GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.stat_handlers, outbox.stat_histograms, outbox.stat_dispatcher, outbox.dispatchers TO pg_monitor;
 GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox_internal.backlog(), outbox_internal.stat_handlers(), outbox_internal.stat_histograms(),
-	outbox_internal.stat_dispatcher(), outbox.metrics(), outbox.health(interval, interval) TO pg_monitor;
+	outbox_internal.stat_dispatcher(), outbox.metrics(), outbox.health(interval, interval, bigint, bigint, interval, bigint) TO pg_monitor;
 
 -- Ids of handlers begin again: whatever shared memory knows of handlers of an
 -- earlier outbox in this database is not of these.

@@ -205,12 +205,12 @@ sleep_time(TimestampTz now, TimestampTz memory_due)
 }
 
 static void
-report_activity(void)
+report_activity(TimestampTz now)
 {
 	static int	last = -1;
 	int			in_flight = outbox_send_in_flight();
 
-	outbox_slot_in_flight(in_flight);
+	outbox_slot_moves(in_flight, outbox_to_wall(now));
 	if ((in_flight > 0) == (last > 0) && last >= 0)
 		return;
 	last = in_flight;
@@ -306,7 +306,7 @@ main_loop(void)
 		/* After the database work: what that has handed over may need another worker. */
 		outbox_on_settle_attend(now, may_run_functions());
 		outbox_occurrences_attend(now, outbox_life_sends());
-		report_activity();
+		report_activity(now);
 		memory_due = attend_memory(now);
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		outbox_statistics_report(now, idle);

@@ -5,8 +5,9 @@
  *
  * See counters.h.  Open addressing: a lookup reads owner words without a lock
  * and stops at the first one that was never used.  The word of an entry that
- * was given back says so, and a lookup goes on behind it.  Entries are made
- * under a spinlock, and given back by exchanging the word.
+ * was given back says so, and a lookup goes on behind it; unless the next one
+ * was never used, for then nobody has ever gone further.  Entries are made and
+ * given back under a spinlock.
  *
  *-------------------------------------------------------------------------
  */
@@ -183,6 +184,13 @@ outbox_counters_make(uint64 owner)
 	return entry;
 }
 
+/* Read without the mutex: who finds no room asks often, and is told so without it. */
+static bool
+is_full(void)
+{
+	return *(volatile int *) &shared->nused >= outbox_max_stat_handlers;
+}
+
 /* The entry of somebody in this database, made if there is room. */
 static OutboxCounters *
 entry_of(int32 handler_id)
@@ -194,7 +202,9 @@ entry_of(int32 handler_id)
 	if (shared == NULL || !OidIsValid(MyDatabaseId))
 		return NULL;
 	entry = find_entry(owner, &place);
-	return entry != NULL ? entry : outbox_counters_make(owner);
+	if (entry != NULL || (handler_id != OUTBOX_COUNTED_DISPATCHER && is_full()))
+		return entry;
+	return outbox_counters_make(owner);
 }
 
 /* Where somebody is counted now: where he was, unless the entry has changed hands. */
@@ -278,6 +288,25 @@ outbox_counters_handlers(int32 *handler_ids, int max)
 	return n;
 }
 
+/*
+ * Before a word that was never used those that were given back are as good as
+ * that, so that a table in which entries come and go does not fill up with
+ * them.  Caller holds the mutex.
+ */
+static void
+tidy(int i)
+{
+	OutboxCounters *entries = outbox_counters_entries();
+
+	if (pg_atomic_read_u64(&entries[(i + 1) % shared->nentries].owner) != NEVER_USED)
+		return;
+	for (int n = 0; n < shared->nentries && pg_atomic_read_u64(&entries[i].owner) == GIVEN_BACK; n++)
+	{
+		pg_atomic_write_u64(&entries[i].owner, NEVER_USED);
+		i = (i + shared->nentries - 1) % shared->nentries;
+	}
+}
+
 /* Give an entry back, if it is still this owner's. */
 static void
 give_back(OutboxCounters *entry, uint64 owner)
@@ -288,6 +317,7 @@ give_back(OutboxCounters *entry, uint64 owner)
 		pg_atomic_write_u64(&entry->owner, GIVEN_BACK);
 		if (handler_of(owner) != OUTBOX_COUNTED_DISPATCHER)
 			shared->nused--;
+		tidy(entry - outbox_counters_entries());
 	}
 	SpinLockRelease(&shared->mutex);
 }

@@ -99,6 +99,7 @@ assign_slot(OutboxDatabase *db, Oid dboid)
 	db->procno = -1;
 	db->state = OUTBOX_DISPATCHER_STOPPED;
 	db->since = now;
+	db->moved_at = 0;
 	db->in_flight = 0;
 	db->sends_nothing = false;
 	reset_function_slots(db);

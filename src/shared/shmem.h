@@ -126,6 +126,7 @@ typedef struct OutboxDatabase
 	int			procno;			/* whose latch to set; -1: none */
 	OutboxDispatcherState state;
 	TimestampTz since;
+	TimestampTz moved_at;		/* when its loop last came round; a single word, without the mutex */
 	int			in_flight;
 	bool		sends_nothing;	/* it need not be woken for deliveries */
 	char		last_error[OUTBOX_ERROR_LEN];

@@ -29,7 +29,7 @@
 PG_FUNCTION_INFO_V1(outbox_sql_dispatchers);
 PG_FUNCTION_INFO_V1(outbox_sql_aside);
 
-#define DISPATCHERS_COLUMNS 8
+#define DISPATCHERS_COLUMNS 9
 #define ASIDE_COLUMNS 3
 
 static const char *
@@ -76,6 +76,7 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	OutboxDispatcherState state;
 	int			in_flight;
 	TimestampTz since;
+	TimestampTz moved_at;
 	TimestampTz shortage_since;
 	char		error[OUTBOX_ERROR_LEN];
 	char		shortage[OUTBOX_ERROR_LEN];
@@ -88,6 +89,7 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	state = slot->state;
 	in_flight = slot->in_flight;
 	since = slot->since;
+	moved_at = slot->moved_at;
 	memcpy(error, slot->last_error, sizeof(error));
 	memcpy(shortage, slot->shortage, sizeof(shortage));
 	shortage_since = slot->shortage_since;
@@ -107,6 +109,8 @@ describe_slot(OutboxDatabase *slot, Datum *values, bool *nulls)
 	put_text(&values[6], &nulls[6], shortage);
 	nulls[7] = nulls[6];
 	values[7] = TimestampTzGetDatum(shortage_since);
+	nulls[8] = (pid == 0 || moved_at == 0);
+	values[8] = TimestampTzGetDatum(moved_at);
 	return true;
 }
 
@@ -120,7 +124,7 @@ describe_database(const char *state, const char *text, Datum *values, bool *null
 	values[2] = CStringGetTextDatum(state);
 	values[3] = Int32GetDatum(0);
 	put_text(&values[4], &nulls[4], text);
-	nulls[5] = nulls[6] = nulls[7] = true;
+	nulls[5] = nulls[6] = nulls[7] = nulls[8] = true;
 }
 
 /* The server's dispatchers are not there yet, or no longer, or find no room. */

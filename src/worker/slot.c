@@ -75,6 +75,7 @@ try_take(OutboxDatabase *db, Oid dboid)
 	{
 		db->pid = MyProcPid;
 		db->procno = outbox_my_procno();
+		db->moved_at = 0;
 		db->state = OUTBOX_DISPATCHER_STARTING;
 		db->since = now;
 		result = TAKEN;
@@ -184,10 +185,11 @@ outbox_slot_error(const char *text)
 }
 
 void
-outbox_slot_in_flight(int in_flight)
+outbox_slot_moves(int in_flight, TimestampTz now)
 {
-	/* A single word that only this process writes: no need for the lock. */
+	/* Single words that only this process writes: no need for the lock. */
 	slot->in_flight = in_flight;
+	slot->moved_at = now;
 }
 
 void

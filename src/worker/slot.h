@@ -25,7 +25,9 @@ extern void outbox_slot_name(const char *database);
 /* Say what the dispatcher does, in the log too when that has changed; text (or NULL) becomes last_error. */
 extern void outbox_slot_state(OutboxDispatcherState state, const char *text);
 extern void outbox_slot_error(const char *text);
-extern void outbox_slot_in_flight(int in_flight);
+
+/* The loop has come round, with so many requests out; by the wall clock. */
+extern void outbox_slot_moves(int in_flight, TimestampTz now);
 
 /* What this machine lacks to send, and since when; NULL: nothing. */
 extern void outbox_slot_shortage(const char *text, TimestampTz since);

@@ -26,6 +26,7 @@ INSERT INTO privilege VALUES
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
 ('internal', 'dispatchers backlog stat_handlers stat_histograms stat_dispatcher', 'OMW'),
+('internal', 'vacuum_holders bloat_warnings barred_keys', 'W'),
 ('internal', 'count reset_counters metric_list metric_label metric_samples', 'W'),
 ('internal', 'unrouted sender aside retention', 'OW'),
 -- rings and triggers
