@@ -2082,7 +2082,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched,topics}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries}',
+		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,staged}',
 			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention,topics}'),
 		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
@@ -4934,6 +4934,47 @@ SELECT m.id AS message_id, m.topic, m.key, m.tenant, m.correlation_id, m.dedupe_
 FROM outbox.message m CROSS JOIN (SELECT) AS nothing;
 COMMENT ON VIEW outbox.messages IS
 'Every message as it was staged, payload included, and how many of its deliveries are outstanding, delivered, dead and cancelled; none of either: nobody took it. Found by an index: message_id, tenant, key, correlation_id, and dedupe_key together with COALESCE(tenant, '''')';
+
+CREATE FUNCTION outbox_internal.is_own(xid xid) RETURNS boolean
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_is_own';
+COMMENT ON FUNCTION outbox_internal.is_own IS 'Internal: whether that is the transaction that runs, or a savepoint of it';
+
+-- Of plain text, which tests compare with values of theirs.
+CREATE TYPE outbox.staged_message AS (
+	message_id uuid,
+	topic text,
+	payload jsonb,
+	key text,
+	tenant text,
+	correlation_id text,
+	headers jsonb,
+	dedupe_key text,
+	deliver_at timestamptz,
+	expires_at timestamptz,
+	content_type text,
+	payload_text text,
+	payload_bytes bytea,
+	handlers text[]
+);
+COMMENT ON TYPE outbox.staged_message IS
+'What outbox.staged() returns: a message as it was staged, and the names of the handlers that it goes to. deliver_at: NULL if it is due at once. payload: NULL for a text or bytes, whose content_type and payload_text or payload_bytes are set';
+
+-- Ids are in the order of their times, so what is this transaction's is at the end.
+CREATE FUNCTION outbox.staged(topic text DEFAULT NULL, key text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS SETOF outbox.staged_message
+LANGUAGE sql STABLE SECURITY DEFINER ROWS 10 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+	SELECT m.id, m.topic, m.payload, m.key, m.tenant, m.correlation_id, m.headers, m.dedupe_key, m.deliver_at, m.expires_at, m.content_type, m.payload_text, m.payload_bytes,
+		ARRAY(SELECT h.name FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id WHERE d.message_id = m.id ORDER BY h.name)
+	FROM outbox.message m
+	WHERE m.id >= outbox_internal.id_floor(transaction_timestamp() - interval '1 second') AND outbox_internal.is_own(m.xmin)
+		AND (staged.topic IS NULL OR outbox_internal.topic_taken(ARRAY[staged.topic], m.topic))
+		AND (staged.key IS NULL OR m.key = staged.key) AND (staged.tenant IS NULL OR m.tenant = staged.tenant)
+	ORDER BY m.id
+$$;
+COMMENT ON FUNCTION outbox.staged IS
+'What the running transaction has staged so far, in the order of staging, and who gets it: for tests that roll back, and for assertions in pgTAP.
+topic: only of these topics, a pattern as handlers have them. key, tenant: only with these.
+Sees messages of this transaction alone, its triggers and functions included, whoever has written them; so it is for operators and the owner, and for roles of tests that were granted it.
+Errors: invalid_parameter_value for a bad pattern.';
 
 -- A part for each state of receipts, so that who asks for one reads no others; and
 -- each with joins of its own, because only then it can be entered from either

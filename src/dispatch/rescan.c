@@ -97,9 +97,14 @@ cancel_orphans(int32 handler_id)
 	SPI_finish();
 }
 
-/* Which of these were dropped.  One without a row may be on its way, as above. */
+/*
+ * Which of these were dropped, or are of an extension that was here before.
+ * What has been counted was committed, so a handler's row was, too: before
+ * the snapshot that this takes.
+ */
 static OutboxPlan dropped_plan = {
-	.sql = "SELECT h.id FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) ANY ($1) AND h.dropped_at IS NOT NULL",
+	.sql = "SELECT c.id FROM pg_catalog.unnest($1) c (id) "
+	"WHERE NOT EXISTS (SELECT FROM outbox.handler h WHERE h.id OPERATOR(pg_catalog.=) c.id AND h.dropped_at IS NULL)",
 	.nargs = 1,
 	.argtypes = {INT4ARRAYOID},
 };
@@ -121,7 +126,7 @@ forget_counters(void)
 		ids[i] = Int32GetDatum(handlers[i]);
 	values[0] = PointerGetDatum(construct_array(ids, n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
 	SPI_connect();
-	ndropped = outbox_execute(&dropped_plan, values, NULL, true, 0, SPI_OK_SELECT);
+	ndropped = outbox_execute(&dropped_plan, values, NULL, false, 0, SPI_OK_SELECT);
 	for (uint64 i = 0; i < ndropped; i++)
 	{
 		bool		isnull;

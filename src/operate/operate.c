@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * operate.c
- *		What the operators' SQL functions need from C: the match of topics and
- *		the retention settings.
+ *		What the operators' SQL functions need from C: the match of topics,
+ *		the retention settings, and whose transaction wrote a row.
  *
  * Promises: each function here is a thin cover over the room that owns the
  * logic, so that SQL and C cannot come to differ.  Runs in backends; keeps
@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -24,6 +25,7 @@
 
 PG_FUNCTION_INFO_V1(outbox_sql_topic_taken);
 PG_FUNCTION_INFO_V1(outbox_sql_retention_settings);
+PG_FUNCTION_INFO_V1(outbox_sql_is_own);
 
 /* outbox_internal.topic_taken(patterns text[], topic text) */
 Datum
@@ -79,4 +81,11 @@ outbox_sql_retention_settings(PG_FUNCTION_ARGS)
 	values[3] = BoolGetDatum(outbox_auto_prune);
 	values[4] = microseconds_to_interval(outbox_prune_interval * INT64CONST(1000));
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}
+
+/* outbox_internal.is_own(xid): is that this transaction, or a savepoint of it? */
+Datum
+outbox_sql_is_own(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(TransactionIdIsCurrentTransactionId(PG_GETARG_TRANSACTIONID(0)));
 }

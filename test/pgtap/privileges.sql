@@ -20,13 +20,13 @@ INSERT INTO privilege VALUES
 ('function', 'create_topic alter_topic ensure_topic drop_topic topic_definition', 'W'),
 ('procedure', 'drain', 'OW'),
 ('function', 'health metrics', 'OMW'),
-('function', 'reset_stats', 'OW'),
+('function', 'reset_stats staged', 'OW'),
 ('function', 'create_handler alter_handler ensure_handler drop_handler handler_definition rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
 ('function', 'ensure_tenant_retention drop_tenant_retention', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
 ('internal', 'dispatchers backlog stat_handlers stat_histograms stat_dispatcher', 'OMW'),
-('internal', 'vacuum_holders bloat_warnings barred_keys', 'W'),
+('internal', 'is_own vacuum_holders bloat_warnings barred_keys', 'W'),
 ('internal', 'count reset_counters metric_list metric_label metric_samples', 'W'),
 ('internal', 'unrouted sender aside retention', 'OW'),
 -- rings and triggers
@@ -58,7 +58,7 @@ INSERT INTO privilege VALUES
 ('view', 'backlog handler_stats stat_handlers stat_histograms stat_dispatcher dispatchers', 'OMW'),
 ('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox tenant_retention prune_position retention_status schedule schedule_status topic', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
-('type', 'settlement occurrence', '*PCOMW'),
+('type', 'settlement occurrence staged_message', '*PCOMW'),
 ('internal type', 'filter option page retention_rules', 'W'),
 ('schema', 'outbox', '*PCOMW'),
 ('schema', 'outbox_internal', 'W');

@@ -33,6 +33,18 @@ SELECT results_eq($$ SELECT m.topic COLLATE "default", h.name COLLATE "default",
 		('s.later', 'pull', 0::smallint, 0, 0, 0::smallint, true, 'k', 2), ('s.later', 'push', 0::smallint, 0, 0, 0::smallint, true, NULL, NULL) $$,
 	'a delivery begins pending and untried; key where order counts, version where consumers have one');
 
+-- What this transaction has staged, whatever savepoint it was in, and nobody else.
+SELECT throws_ok($$ DO $do$ BEGIN PERFORM outbox.stage('own.undone'); RAISE 'undone'; END $do$ $$, 'P0001', 'undone', 'a savepoint is rolled back');
+SELECT lives_ok($$ SELECT outbox.stage('own.a', '{"n": 1}', key => 'k') $$, 'one is released');
+SELECT lives_ok($$ SELECT outbox.stage('own.b', tenant => 't'), outbox.stage('own.b') $$, 'and another one');
+SELECT results_eq($$ SELECT topic, payload, key, tenant, handlers FROM outbox.staged('own.*') $$,
+	$$ VALUES ('own.a', '{"n": 1}'::jsonb, 'k', NULL, '{}'::text[]), ('own.b', '{}', NULL, 't', '{}'), ('own.b', '{}', NULL, NULL, '{}') $$, 'staged() shows what the transaction has staged, in order');
+SELECT results_eq($$ SELECT (SELECT count(*) FROM outbox.staged('own.b', tenant => 't')), (SELECT count(*) FROM outbox.staged('own.*', key => 'k')) $$, $$ VALUES (1::bigint, 1::bigint) $$, 'of a tenant, with a key');
+SELECT throws_ok($$ SELECT outbox.staged('*a*') $$, '22023', NULL, 'a bad pattern is refused');
+
+SELECT results_eq($$ SELECT topic, handlers FROM (SELECT outbox.stage('s.now')) x CROSS JOIN LATERAL outbox.staged('own.a') $$, $$ VALUES ('own.a', '{}'::text[]) $$, 'and who gets it');
+SELECT isnt((SELECT handlers FROM outbox.staged('s.now') LIMIT 1), '{}', 'if anybody does');
+
 -- A role that may stage may do nothing else.
 CREATE ROLE outbox_test_producer;
 GRANT EXECUTE ON FUNCTION outbox.stage TO outbox_test_producer;

@@ -145,11 +145,12 @@ $node->wait_for_dispatcher('postgres', $pid);
 # --- an extension that is made anew, and a database that is gone
 $node->extension('other');
 $node->wait_for_dispatcher('other');
-$node->sql("SELECT outbox.create_handler('first', '{x}', NULL); SELECT outbox.stage('x')", 'other');
-is($node->sql("SELECT concat_ws(' ', handler, staged) FROM outbox.stat_handlers", 'other'), 'first 1', 'another database has its own');
+$node->sql("SELECT outbox.create_handler('first', '{x}', NULL), outbox.create_handler('too', '{x}', NULL); SELECT outbox.stage('x')", 'other');
+is($node->sql("SELECT string_agg(concat_ws(' ', handler, staged), ', ' ORDER BY handler) FROM outbox.stat_handlers", 'other'), 'first 1, too 1', 'another database has its own');
 $node->sql('DROP EXTENSION outbox; CREATE EXTENSION outbox', 'other');
 $node->sql("SELECT outbox.create_handler('second', '{x}', NULL)", 'other');
 is($node->sql("SELECT concat_ws(' ', handler, staged) FROM outbox.stat_handlers", 'other'), 'second 0', 'and another extension, too');
+$node->wait_for('SELECT count(*) FROM outbox_internal.stat_handlers() WHERE handler_id > 1', 0, 'where nothing is left of the one before', 'other');
 $node->sql("DROP DATABASE other");
 
 # --- Prometheus's text
