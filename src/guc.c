@@ -34,6 +34,7 @@ int			outbox_settle_synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
 int			outbox_max_payload_size = 256 * 1024;
 int			outbox_delivered_retention = 7 * 24 * 3600;
 int			outbox_dead_retention = 30 * 24 * 3600;
+int			outbox_dedupe_window = 0;
 int			outbox_prune_batch_size = 1000;
 bool		outbox_auto_prune = true;
 int			outbox_prune_interval = 60000;
@@ -236,6 +237,10 @@ define_database_settings(void)
 	DefineCustomIntVariable("outbox.dead_retention",
 							"Time a message with a dead or cancelled delivery is kept.",
 							NULL, &outbox_dead_retention, 30 * 24 * 3600, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.dedupe_window",
+							"Time for which a dedupe_key counts, from when its message was staged.",
+							"0: as long as the message is kept.", &outbox_dedupe_window, 0, 0, INT_MAX,
 							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomIntVariable("outbox.prune_batch_size",
 							"Messages that outbox.prune() removes in one statement.",

@@ -91,7 +91,9 @@ CREATE TABLE outbox.message (
 	-- of a payload that is no jsonb value: what it is, and one of the two
 	content_type text COLLATE "C",
 	payload_text text COLLATE "C",
-	payload_bytes bytea
+	payload_bytes bytea,
+	-- its dedupe_key, where an older message has that in its row: outbox.dedupe_window was over for it
+	reused_key text COLLATE "C"
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
@@ -385,6 +387,23 @@ CREATE TABLE outbox.inbox (
 COMMENT ON TABLE outbox.inbox IS 'Messages accepted from elsewhere, each once until it expires; see outbox.accept()';
 CREATE INDEX inbox_expires ON outbox.inbox (expires_at);
 
+-- Dedupe keys that count by outbox.dedupe_window although no message's row has
+-- them: their message was pruned, or an older one that is kept has it still (src/stage/dedupe.h).
+-- tenant is empty where there is none; key is the message's, by which it can be erased.
+CREATE TABLE outbox.dedupe_key (
+	tenant text COLLATE "C" NOT NULL,
+	dedupe_key text COLLATE "C" NOT NULL,
+	staged_at timestamptz NOT NULL,
+	message_id uuid NOT NULL,
+	topic text COLLATE "C" NOT NULL,
+	key text COLLATE "C",
+	expires_at timestamptz NOT NULL,
+	CONSTRAINT dedupe_key_pkey PRIMARY KEY (tenant, dedupe_key)
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.05);
+COMMENT ON TABLE outbox.dedupe_key IS 'Dedupe keys that are kept without their message, or used again beside an older one; see outbox.dedupe_window';
+CREATE INDEX dedupe_key_expires ON outbox.dedupe_key (expires_at);
+CREATE INDEX dedupe_key_key ON outbox.dedupe_key (key) WHERE key IS NOT NULL;
+
 -- How long messages of a tenant are kept where that is not as for the others;
 -- NULL: as for the others.
 CREATE TABLE outbox.tenant_retention (
@@ -571,6 +590,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.on_settle_queue', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.consumer', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.inbox', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.tenant_retention', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.dedupe_key', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.prune_position', 'WHERE false');
 SELECT pg_catalog.pg_extension_config_dump('outbox.retention_status', 'WHERE false');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_id', '');
@@ -780,7 +800,7 @@ COMMENT ON FUNCTION outbox.stage IS
 topic: lowercase words of a-z, 0-9, _ and - joined by dots, up to 255 bytes.
 payload: any JSON value but SQL NULL, up to outbox.max_payload_size as text. Cast json, text and numbers: pass to_jsonb(x), x::jsonb or jsonb_build_object(...).
 key: what the message is about; on ordered handlers messages of one key are delivered in stage order.
-dedupe_key: a second message with the same one is not staged, for as long as the first is kept; unique within a tenant (messages without one are one tenant), over all topics and producers: begin it with what it is about, as in invoice-42-paid.
+dedupe_key: a second message with the same one is not staged, for as long as the first is kept, or for outbox.dedupe_window after it was staged; unique within a tenant (messages without one are one tenant), over all topics and producers: begin it with what it is about, as in invoice-42-paid.
 tenant, correlation_id: whose it is and what it belongs to. Each of key, dedupe_key, tenant and correlation_id has up to 255 bytes and may not be empty.
 headers: a JSON object of strings, sent as HTTP headers; up to 64.
 deliver_at, or delay: not before that time, or that much later; up to 100 years ahead. A time in the past means now. Days and months of a delay are counted in the session''s TimeZone, as in now() + delay: a day over a change of the clocks has 23 or 25 hours.
@@ -2308,6 +2328,51 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.prune_inbox IS 'Internal: remove up to so many expired entries of outbox.inbox, those that nobody is accepting again; returns how many';
 
+CREATE FUNCTION outbox_internal.dedupe_window() RETURNS interval
+LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_dedupe_window';
+COMMENT ON FUNCTION outbox_internal.dedupe_window IS 'Internal: outbox.dedupe_window as it is set now; NULL: dedupe keys are kept as long as their messages';
+
+-- Of messages that are about to be removed, which the caller has locked: in
+-- the same transaction, so that whoever finds the row gone finds the key here.
+CREATE FUNCTION outbox_internal.keep_dedupe_keys(ids uuid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+	how_long CONSTANT interval := outbox_internal.dedupe_window();
+BEGIN
+	IF how_long IS NULL THEN
+		RETURN;
+	END IF;
+	INSERT INTO outbox.dedupe_key AS k (tenant, dedupe_key, staged_at, message_id, topic, key, expires_at)
+	SELECT coalesce(m.tenant, ''), m.dedupe_key, m.staged_at, m.id, m.topic, m.key, m.staged_at + how_long
+	FROM outbox.message m
+	WHERE m.id = ANY (ids) AND m.dedupe_key IS NOT NULL AND m.staged_at > clock_timestamp() - how_long
+	ORDER BY 1, 2
+	-- One that has been used again since is the younger one's.
+	ON CONFLICT (tenant, dedupe_key) DO UPDATE
+	SET staged_at = EXCLUDED.staged_at, message_id = EXCLUDED.message_id, topic = EXCLUDED.topic, key = EXCLUDED.key, expires_at = EXCLUDED.expires_at
+	WHERE k.staged_at < EXCLUDED.staged_at;
+END $$;
+COMMENT ON FUNCTION outbox_internal.keep_dedupe_keys IS 'Internal: keep the dedupe keys of these messages for what is left of outbox.dedupe_window; does nothing without one';
+
+CREATE FUNCTION outbox_internal.prune_dedupe_keys(batch int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	n bigint;
+BEGIN
+	WITH over AS MATERIALIZED (
+		SELECT k.ctid AS at FROM outbox.dedupe_key k
+		WHERE k.expires_at <= clock_timestamp()
+		ORDER BY k.expires_at
+		LIMIT batch
+		FOR UPDATE SKIP LOCKED)
+	DELETE FROM outbox.dedupe_key k USING over o WHERE k.ctid = o.at AND k.expires_at <= clock_timestamp();
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox_internal.prune_dedupe_keys IS 'Internal: remove up to so many dedupe keys that are kept and whose outbox.dedupe_window is over, those that nobody is using again; returns how many';
+
 -----------------------------------------------------------------------------
 -- Operators
 --
@@ -3151,6 +3216,8 @@ BEGIN
 	DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
 	GET DIAGNOSTICS attempts = ROW_COUNT;
 	DELETE FROM outbox.on_settle_queue k WHERE k.message_id = ANY (ids);
+	DELETE FROM outbox.dedupe_key k USING outbox.message m
+	WHERE m.id = ANY (ids) AND m.reused_key IS NOT NULL AND k.tenant = coalesce(m.tenant, '') AND k.dedupe_key = m.reused_key AND k.message_id = m.id;
 	DELETE FROM outbox.message m WHERE m.id = ANY (ids);
 	GET DIAGNOSTICS messages = ROW_COUNT;
 END $$;
@@ -3189,6 +3256,9 @@ BEGIN
 		deliveries := deliveries + e.deliveries;
 		attempts := attempts + e.attempts;
 	END LOOP;
+	-- What is kept of messages that were pruned.
+	DELETE FROM outbox.dedupe_key k
+	WHERE (erase_all.tenant IS NULL OR k.tenant = erase_all.tenant COLLATE "C") AND (erase_all.key IS NULL OR k.key = erase_all.key COLLATE "C");
 END $$;
 COMMENT ON FUNCTION outbox_internal.erase_all IS 'Internal: body of outbox.erase_tenant() and outbox.erase_key(), which is called so';
 
@@ -3202,7 +3272,7 @@ BEGIN
 	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase_all('erase_tenant', tenant, NULL, max_messages) e;
 END $$;
 COMMENT ON FUNCTION outbox.erase_tenant IS
-'Delete everything of one tenant: its messages with their deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
+'Delete everything of one tenant: its messages with their deliveries, outstanding ones too, and attempts, and the dedupe keys that are kept of it (outbox.dedupe_window). What is being sent at that moment is not called back.
 tenant: as the messages were staged with. max_messages: stop after so many; call it again until it returns 0 messages, each call in a transaction of its own, and no consumer waits for long.
 All in the caller''s transaction. Reads that tenant''s messages only.
 Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty or max_messages not positive, feature_not_supported above READ COMMITTED.';
@@ -3246,8 +3316,15 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass one of the two: what outbox.stage() returned, or the dedupe_key, and tenant if it was staged with one.';
 	END IF;
 	IF dedupe_key IS NOT NULL THEN
-		SELECT m.id INTO found_id FROM outbox.message m
-		WHERE coalesce(m.tenant, '') = coalesce(status.tenant, '') AND m.dedupe_key = status.dedupe_key;
+		-- The last one of those that are kept, where it was used again.
+		SELECT f.id INTO found_id
+		FROM (
+			SELECT m.id FROM outbox.message m
+			WHERE coalesce(m.tenant, '') = coalesce(status.tenant, '') AND m.dedupe_key = status.dedupe_key
+			UNION ALL
+			SELECT m.id FROM outbox.dedupe_key k JOIN outbox.message m ON m.id = k.message_id
+			WHERE k.tenant = coalesce(status.tenant, '') AND k.dedupe_key = status.dedupe_key) AS f
+		ORDER BY f.id DESC LIMIT 1;
 	ELSE
 		SELECT m.id INTO found_id FROM outbox.message m
 		WHERE m.id = status.id AND (status.tenant IS NULL OR m.tenant = status.tenant COLLATE "C");
@@ -3464,6 +3541,7 @@ BEGIN
 	IF ids IS NULL THEN
 		RETURN;
 	END IF;
+	PERFORM outbox_internal.keep_dedupe_keys(ids);
 	DELETE FROM outbox.receipt t WHERE t.message_id = ANY (ids);
 	GET DIAGNOSTICS deliveries = ROW_COUNT;
 	DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
@@ -3555,11 +3633,16 @@ BEGIN
 		n := outbox_internal.prune_inbox(batch);
 		EXIT WHEN n < batch OR max_messages IS NOT NULL;
 	END LOOP;
+	-- And of the dedupe keys twice what it may have put there.
+	LOOP
+		n := outbox_internal.prune_dedupe_keys(2 * batch);
+		EXIT WHEN n < 2 * batch OR max_messages IS NOT NULL;
+	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox.prune IS
 'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: what the server does by itself while outbox.auto_prune is on; for servers without the library preloaded, and for whoever does not want to wait.
 outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement, unless their tenant (outbox.ensure_tenant_retention()), or else their handler, has times of its own; of a message that nobody took, from the time that it was scheduled for, if it was. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
-Expired entries of outbox.inbox go as well. Where the library is not preloaded, deliveries that have expired (expires_at, ttl, max_age) are cancelled along.
+Expired entries of outbox.inbox go as well. With outbox.dedupe_window the dedupe keys of what is removed are kept for the rest of it, and go then. Where the library is not preloaded, deliveries that have expired (expires_at, ttl, max_age) are cancelled along.
 max_messages: stop after so many, outbox.prune_batch_size a statement. Such a call goes on where the last one ended, first with what has come of age since, then with all that is older, and when it has come to the end the next one begins again with the oldest; it also stops after having met 10000 messages that have to be kept, so it costs what it removes. Without, all of them are looked at, the oldest first. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once, beside the server''s own: each takes other messages, and none waits for a locked one.
 Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive, feature_not_supported above READ COMMITTED.';
@@ -3660,6 +3743,9 @@ BEGIN
 		n := outbox_internal.prune_inbox(settings.batch);
 		st.inbox := st.inbox + n;
 		did_some := n > 0;
+		-- Twice what a step may have put there.
+		n := outbox_internal.prune_dedupe_keys(2 * settings.batch);
+		did_some := did_some OR n > 0;
 	END IF;
 	IF NOT did_some THEN
 		DELETE FROM outbox.prune_position p WHERE p.ctid = ANY (ARRAY(
@@ -4929,7 +5015,8 @@ SELECT m.id AS message_id, m.topic, m.key, m.tenant, m.correlation_id, m.dedupe_
 	(SELECT pg_catalog.count(*) FROM outbox.receipt r WHERE r.message_id OPERATOR(pg_catalog.=) m.id AND r.state OPERATOR(pg_catalog.=) 5) AS cancelled,
 	m.expires_at,
 	m.content_type, m.payload_text, pg_catalog.octet_length(m.payload_bytes) AS payload_bytes_length,
-	pg_catalog.encode(pg_catalog.sha256(m.payload_bytes), 'hex') AS payload_bytes_sha256
+	pg_catalog.encode(pg_catalog.sha256(m.payload_bytes), 'hex') AS payload_bytes_sha256,
+	m.reused_key
 -- A view of one table alone could be written to.
 FROM outbox.message m CROSS JOIN (SELECT) AS nothing;
 COMMENT ON VIEW outbox.messages IS
@@ -5767,6 +5854,7 @@ BEGIN
 			('dispatchers', 'moved_at', 'When its loop last came round, which it does every ten seconds at least; NULL if none runs'),
 			('messages', 'dedupe_key', 'Dedupe key of the message'),
 			('messages', 'expires_at', 'By when it has to have gone out, as it was staged; NULL: it never expires'),
+			('messages', 'reused_key', 'Its dedupe key, where an older message that is kept has the same (outbox.dedupe_window)'),
 			('deliveries', 'expires_at', 'When it is cancelled with code expired if it has not gone out; NULL: never, or it is settled'),
 			('waiting', 'expires_at', 'When it is cancelled with code expired if it has not gone out; NULL: never'),
 			('messages', 'min_version', 'Version from which on consumers may claim it'),

@@ -34,7 +34,7 @@ outbox_insert_message(OutboxWriter *writer, const OutboxNewMessage *message)
 		outbox_row_set(row, Anum_message_min_version, Int32GetDatum(arguments->min_version));
 	outbox_row_set_pointer(row, Anum_message_topic, arguments->topic);
 	outbox_row_set_pointer(row, Anum_message_key, message->key);
-	outbox_row_set_pointer(row, Anum_message_dedupe_key, message->dedupe_key);
+	outbox_row_set_pointer(row, message->reuses_key ? Anum_message_reused_key : Anum_message_dedupe_key, message->dedupe_key);
 	outbox_row_set_pointer(row, Anum_message_tenant, arguments->tenant);
 	outbox_row_set_pointer(row, Anum_message_correlation_id, arguments->correlation_id);
 	outbox_row_set_pointer(row, Anum_message_headers, arguments->headers);

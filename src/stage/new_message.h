@@ -60,6 +60,7 @@ typedef struct OutboxNewMessage
 	text	   *content_type;	/* of a body */
 	text	   *key;
 	text	   *dedupe_key;
+	bool		reuses_key;		/* an older message has the dedupe_key in its row: set when it is staged */
 	text	   *replace_key;
 	TimestampTz replace_since;	/* of one with a replace_key: set when it is staged, as is the next */
 	pg_uuid_t	id;

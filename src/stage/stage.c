@@ -38,6 +38,7 @@
 #include "shared/counting.h"
 #include "shared/doorbell.h"
 #include "shared/unrouted.h"
+#include "stage/dedupe.h"
 #include "stage/insert.h"
 #include "stage/message_id.h"
 #include "stage/new_message.h"
@@ -111,6 +112,15 @@ static OutboxPlan find_first = {
 	.sql = "SELECT m.id, m.topic FROM outbox.message m "
 	"WHERE COALESCE(m.tenant, '') OPERATOR(pg_catalog.=) COALESCE($1, '') "
 	"AND m.dedupe_key OPERATOR(pg_catalog.=) $2",
+	.nargs = 2,
+	.argtypes = {TEXTOID, TEXTOID}
+};
+
+/* The same, and nobody can remove it before this transaction has ended. */
+static OutboxPlan hold_first = {
+	.sql = "SELECT m.id, m.topic, m.staged_at FROM outbox.message m "
+	"WHERE COALESCE(m.tenant, '') OPERATOR(pg_catalog.=) COALESCE($1, '') "
+	"AND m.dedupe_key OPERATOR(pg_catalog.=) $2 FOR KEY SHARE",
 	.nargs = 2,
 	.argtypes = {TEXTOID, TEXTOID}
 };
@@ -256,9 +266,9 @@ insert_if_first(const OutboxNewMessage *message)
 	return outbox_execute_unseen(&insert_unless_repeated, values, nulls, false, 0, SPI_OK_INSERT) > 0;
 }
 
-/* Find the message that has the dedupe_key; false if it has gone since. */
+/* Find the message that has the dedupe_key in its row; false if it has gone since. */
 static bool
-look_up_first(Staging *staging, OutboxNewMessage *message, StageStatus *status)
+look_up_first(const OutboxNewMessage *message, OutboxFirst *first, bool *over)
 {
 	Datum		values[2];
 	char		nulls[2];
@@ -270,17 +280,17 @@ look_up_first(Staging *staging, OutboxNewMessage *message, StageStatus *status)
 
 	set_value(values, nulls, 0, message->arguments->tenant);
 	set_value(values, nulls, 1, message->dedupe_key);
-	if (outbox_execute_by_index(&find_first, values, nulls, 1) == 0)
+	if (outbox_execute_by_index(outbox_dedupe_window > 0 ? &hold_first : &find_first, values, nulls, 1) == 0)
 		return false;
 
 	row = SPI_tuptable->vals[0];
 	desc = SPI_tuptable->tupdesc;
-	message->id = *DatumGetUUIDP(SPI_getbinval(row, desc, 1, &isnull));
+	first->id = *DatumGetUUIDP(SPI_getbinval(row, desc, 1, &isnull));
 	first_topic = DatumGetTextPP(SPI_getbinval(row, desc, 2, &isnull));
-	*status = STAGE_EXISTS;
-	if (VARSIZE_ANY_EXHDR(first_topic) != VARSIZE_ANY_EXHDR(topic) ||
-		memcmp(VARDATA_ANY(first_topic), VARDATA_ANY(topic), VARSIZE_ANY_EXHDR(topic)) != 0)
-		*status = STAGE_DEDUPE_CONFLICT;
+	first->same_topic = VARSIZE_ANY_EXHDR(first_topic) == VARSIZE_ANY_EXHDR(topic) &&
+		memcmp(VARDATA_ANY(first_topic), VARDATA_ANY(topic), VARSIZE_ANY_EXHDR(topic)) == 0;
+	*over = outbox_dedupe_window > 0 &&
+		outbox_dedupe_is_over(message, DatumGetTimestampTz(SPI_getbinval(row, desc, 3, &isnull)));
 	return true;
 }
 
@@ -295,6 +305,46 @@ describe_conflict(Staging *staging, const OutboxNewMessage *message)
 }
 
 /*
+ * With a window of its own the key may be kept without its message, or be over
+ * while that is still there: see dedupe.h.
+ */
+static bool
+insert_within_window(OutboxNewMessage *message, OutboxFirst *first, bool *created)
+{
+	bool		over;
+
+	*created = false;
+	/* As a rule it is not there; if it is, nothing is written in vain. */
+	if (outbox_dedupe_find(message, first))
+		return true;
+	if (insert_if_first(message))
+	{
+		*created = !outbox_dedupe_find(message, first);
+		if (!*created)
+			outbox_dedupe_withdraw(message);
+		return true;
+	}
+	if (!look_up_first(message, first, &over))
+		return false;
+	if (!over)
+		return true;
+	*created = message->reuses_key = outbox_dedupe_take_over(message);
+	return *created;
+}
+
+/* Insert it, or find the first one.  False if that has gone in between. */
+static bool
+insert_or_find(OutboxNewMessage *message, OutboxFirst *first, bool *created)
+{
+	bool		over;
+
+	if (outbox_dedupe_window > 0)
+		return insert_within_window(message, first, created);
+	*created = insert_if_first(message);
+	return *created || look_up_first(message, first, &over);
+}
+
+/*
  * Insert a message with a dedupe_key, or find the first one that has it.  In
  * between that one may be removed, hence the loop.  Under REPEATABLE READ
  * the insertion itself fails if the first one is invisible to the snapshot.
@@ -303,30 +353,30 @@ static StageStatus
 insert_deduplicated(Staging *staging, OutboxNewMessage *message)
 {
 	OutboxSecurity caller;
-	StageStatus status;
+	OutboxFirst first;
+	bool		created;
 	ErrorContextCallback context = {error_context_stack, outbox_hint_at_snapshot, NULL};
 
 	SPI_connect();
 	outbox_become_owner_to_write(&caller, "message");
 	error_context_stack = &context;
-	for (;;)
-	{
+	while (!insert_or_find(message, &first, &created))
 		CHECK_FOR_INTERRUPTS();
-		if (insert_if_first(message))
-		{
-			status = STAGE_CREATED;
-			break;
-		}
-		if (look_up_first(staging, message, &status))
-			break;
-	}
 	error_context_stack = context.previous;
 	outbox_become_caller(&caller);
 	SPI_finish();
 
-	if (status == STAGE_DEDUPE_CONFLICT)
-		describe_conflict(staging, message);
-	return status;
+	if (created)
+	{
+		if (message->reuses_key)
+			outbox_insert_message(&staging->writer, message);
+		return STAGE_CREATED;
+	}
+	message->id = first.id;
+	if (first.same_topic)
+		return STAGE_EXISTS;
+	describe_conflict(staging, message);
+	return STAGE_DEDUPE_CONFLICT;
 }
 
 static void
@@ -357,6 +407,7 @@ static StageStatus
 write_message(Staging *staging, OutboxNewMessage *message, uint64 timestamp)
 {
 	outbox_message_id_make(timestamp, &message->id);
+	message->reuses_key = false;
 	if (message->dedupe_key)
 	{
 		StageStatus status = insert_deduplicated(staging, message);

@@ -35,7 +35,8 @@ enum
 	Anum_message_content_type,
 	Anum_message_payload_text,
 	Anum_message_payload_bytes,
-	Natts_message = Anum_message_payload_bytes
+	Anum_message_reused_key,
+	Natts_message = Anum_message_reused_key
 };
 
 /* outbox.delivery: what is outstanding */
@@ -71,6 +72,19 @@ enum
 	Anum_receipt_code,
 	Anum_receipt_error,
 	Natts_receipt = Anum_receipt_error
+};
+
+/* outbox.dedupe_key */
+enum
+{
+	Anum_dedupe_key_tenant = 1,
+	Anum_dedupe_key_dedupe_key,
+	Anum_dedupe_key_staged_at,
+	Anum_dedupe_key_message_id,
+	Anum_dedupe_key_topic,
+	Anum_dedupe_key_key,
+	Anum_dedupe_key_expires_at,
+	Natts_dedupe_key = Anum_dedupe_key_expires_at
 };
 
 /* outbox.handler_secret */
