@@ -37,8 +37,15 @@
 /* Entries of what has gone since that are stepped over to find the next end. */
 #define MAX_ENTRIES_AHEAD 100
 
-/* When a lock is in the way, of a table or of a row. */
+/* When a table lock is in the way. */
 #define LOCKED_RETRY_US (1 * USECS_PER_SEC)
+
+/* Rows that somebody holds are looked at again after a while, which doubles as long as it is of no use. */
+#define HELD_RETRY_US (1 * USECS_PER_SEC)
+#define HELD_RETRY_MAX_US (60 * USECS_PER_SEC)
+
+/* A look that has met little but what has gone is followed by a rest of so many times its duration. */
+#define LOOK_DUTY 10
 
 /* A step forward of so much is not believed at once, but after so long. */
 #define DOUBTFUL_STEP_US (10 * USECS_PER_SEC)
@@ -57,7 +64,13 @@ static const Place beginning = {DT_NOBEGIN, {{0}}};
 
 static Place place = {DT_NOBEGIN, {{0}}};
 static TimestampTz expected = DT_NOBEGIN;	/* by the wall clock */
-static TimestampTz not_before = DT_NOBEGIN;	/* a lock was in the way */
+static TimestampTz not_before = DT_NOBEGIN;	/* a lock was in the way, or there was little to do */
+
+/* What somebody holds does not keep those behind it: the looks go on, and come back here. */
+static bool was_held = false;
+static Place held = {DT_NOBEGIN, {{0}}};	/* the first one */
+static TimestampTz held_again = DT_NOEND;	/* when to come back; DT_NOEND: not before the looks have come to the end */
+static int64 held_pause = HELD_RETRY_US;
 
 static int64 doubt = 0;			/* by so much is the wall clock ahead of what is believed */
 static TimestampTz doubt_ends = DT_NOBEGIN;
@@ -73,8 +86,6 @@ typedef struct Look
 	Place		start;			/* what row points at */
 	TimestampTz clock;			/* what is over by then has expired */
 	OutboxCallOff call_off;
-	bool		is_held;		/* somebody holds a row of those that have expired */
-	Place		held;			/* the first of these */
 	int			entries;
 	int			cancelled;
 } Look;
@@ -142,7 +153,7 @@ outbox_expiry_next(void)
 	/* What is in doubt becomes certain when the believed clock comes there, or the wall clock is believed. */
 	if (doubt > 0 && !TIMESTAMP_NOT_FINITE(next))
 		next = Max(next, Min(next + doubt, doubt_ends));
-	return Max(next, not_before);
+	return Max(Min(next, held_again), not_before);
 }
 
 OutboxFreshness
@@ -202,10 +213,12 @@ entry_place(IndexScanDesc scan)
 	return at;
 }
 
-static bool
-is_same_place(const Place *a, const Place *b)
+static int
+compare_places(const Place *a, const Place *b)
 {
-	return a->end_at == b->end_at && memcmp(a->id.data, b->id.data, UUID_LEN) == 0;
+	if (a->end_at != b->end_at)
+		return a->end_at < b->end_at ? -1 : 1;
+	return memcmp(a->id.data, b->id.data, UUID_LEN);
 }
 
 /* The scan is on the first entry that is not over: when something is, at the earliest. */
@@ -235,10 +248,10 @@ visit(Look *look, const Place *entry)
 	if (outbox_call_off(&look->table, &look->call_off))
 		look->cancelled++;
 	/* Whoever has it may let it go as it was. */
-	else if (!look->is_held)
+	else if (!was_held || compare_places(entry, &held) < 0)
 	{
-		look->is_held = true;
-		look->held = *entry;
+		was_held = true;
+		held = *entry;
 	}
 }
 
@@ -264,7 +277,7 @@ go_through(Look *look, Place *at)
 			return look_ahead(look);
 		}
 		/* All handlers of a message in one look: then the next one does not meet them again. */
-		if (has_enough(look) && !is_same_place(&entry, at))
+		if (has_enough(look) && compare_places(&entry, at) != 0)
 		{
 			*at = entry;
 			return DT_NOBEGIN;
@@ -285,43 +298,66 @@ static const OutboxTableLock look_locks[] = {
 
 /* In C rather than SQL: no plan can go wrong, and nothing is waited for. */
 static TimestampTz
-look_through(Place *at, TimestampTz clock, bool *is_held)
+look_through(Look *look, Place *at)
 {
-	Look		look = {.clock = clock, .call_off = {.code = OUTBOX_CODE_EXPIRED, .error = EXPIRED_ERROR}};
 	TimestampTz next;
 
-	outbox_deliveries_open(&look.table, true);
-	look.index = outbox_deliveries_index(&look.table, "delivery_expires");
-	look.scan = outbox_index_beginscan(look.table.rel, look.index, GetActiveSnapshot(), 1);
+	outbox_deliveries_open(&look->table, true);
+	look->index = outbox_deliveries_index(&look->table, "delivery_expires");
+	look->scan = outbox_index_beginscan(look->table.rel, look->index, GetActiveSnapshot(), 1);
 	/* The end of an entry is needed even where its row is dead. */
-	look.scan->xs_want_itup = true;
-	next = go_through(&look, at);
-	index_endscan(look.scan);
-	index_close(look.index, NoLock);
-	outbox_deliveries_close(&look.table);
-	outbox_call_off_end(&look.call_off);
-	*is_held = look.is_held;
-	if (look.is_held)
-	{
-		*at = look.held;
-		next = look.held.end_at;
-	}
+	look->scan->xs_want_itup = true;
+	next = go_through(look, at);
+	index_endscan(look->scan);
+	index_close(look->index, NoLock);
+	outbox_deliveries_close(&look->table);
+	outbox_call_off_end(&look->call_off);
 	return next;
+}
+
+/* Where to begin: where the last look ended, or at what was held. */
+static Place
+begin_at(TimestampTz now)
+{
+	if (held_again > now)
+		return place;
+	was_held = false;
+	held_again = DT_NOEND;
+	return compare_places(&held, &place) < 0 ? held : place;
+}
+
+/* The looks have come to what is still to come. */
+static void
+come_back_to_held(TimestampTz now)
+{
+	if (!was_held)
+		held_pause = HELD_RETRY_US;
+	else if (held_again == DT_NOEND)
+	{
+		held_again = now + held_pause;
+		held_pause = Min(2 * held_pause, HELD_RETRY_MAX_US);
+	}
 }
 
 bool
 outbox_expiry_look(TimestampTz now)
 {
-	Place		at = place;
-	bool		is_held;
+	Look		look = {.clock = believed_time(now), .call_off = {.code = OUTBOX_CODE_EXPIRED, .error = EXPIRED_ERROR}};
+	TimestampTz begin = outbox_steady_time();
+	Place		at;
 
 	if (!outbox_lock_all_if_free(look_locks, lengthof(look_locks)))
 	{
 		not_before = now + LOCKED_RETRY_US;
 		return false;
 	}
-	expected = look_through(&at, believed_time(now), &is_held);
+	at = begin_at(now);
+	expected = look_through(&look, &at);
 	place = at;
-	not_before = is_held ? now + LOCKED_RETRY_US : DT_NOBEGIN;
+	not_before = DT_NOBEGIN;
+	if (expected != DT_NOBEGIN)
+		come_back_to_held(now);
+	else if (look.cancelled < MAX_CANCELLED)
+		not_before = now + (outbox_steady_time() - begin) * LOOK_DUTY;
 	return true;
 }

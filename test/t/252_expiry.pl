@@ -100,6 +100,33 @@ $locker->run('ROLLBACK');
 $locker->close;
 wait_for_state($id, 'cancelled expired 0', 'and cancelled when it is free');
 
+# A row that somebody holds keeps neither those behind it nor, on an ordered handler, other keys.
+$node->sql(q{SELECT outbox.pause_handler('paused')});
+$id = $node->stage('paused.held', '{}', ttl => '300 ms');
+$locker = PsqlSession->new($node);
+$locker->run("BEGIN; SELECT FROM outbox.delivery WHERE message_id = '$id' FOR UPDATE");
+$node->sql(q{SELECT count(*) FROM outbox.stage_many('paused.behind', array_fill('1'::jsonb, '{3000}'), ttl => '500 ms')});
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE topic = 'paused.behind' AND code = 'expired'", 3000, 'those behind one that is held');
+is($node->sql("SELECT state FROM outbox.deliveries WHERE message_id = '$id'"), 'pending', 'which waits');
+$locker->run('ROLLBACK');
+wait_for_state($id, 'cancelled expired 0', 'until it is free');
+$node->sql(q{SELECT outbox.resume_handler('paused')});
+$node->handler('ordered_lock', ['keyed.*'], $receiver->url('/ordered_lock'), %push, ordered => 'true', concurrency => 1);
+$receiver->on('/ordered_lock', { hang => 1 });
+$node->stage('keyed.first', '0', key => 'busy');
+$receiver->wait_for_requests(1, '/ordered_lock') or die 'no request';
+$id = $node->stage('keyed.x', '1', key => 'k', ttl => '300 ms');
+$stays = $node->stage('keyed.x', '2', key => 'k');
+$locker->run("BEGIN; SELECT FROM outbox.delivery WHERE message_id = '$id' FOR UPDATE");
+$node->wait_until("SELECT expires_at < clock_timestamp() FROM outbox.deliveries WHERE message_id = '$id'");
+$receiver->release('/ordered_lock', {}, {});
+wait_for_state($node->stage('keyed.x', '3', key => 'other'), 'delivered 1', 'another key');
+is($node->sql("SELECT string_agg(state, ' ') FROM outbox.deliveries WHERE message_id IN ('$id', '$stays')"), 'pending pending', 'its own waits behind it');
+$locker->run('ROLLBACK');
+$locker->close;
+wait_for_state($stays, 'delivered 1', 'until that is cancelled');
+is(bodies('/ordered_lock'), '0 3 2', 'which was not sent');
+
 # --- ordered keys go on
 $receiver->on('/ordered', { status => 500 }, {});
 my @ids = ($node->stage('key.x', '1', key => 'k', ttl => '1 s'), map { $node->stage('key.x', $_, key => 'k') } 2, 3);
