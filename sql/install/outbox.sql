@@ -5397,7 +5397,8 @@ LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog, pg_temp SET jit = of
 		FROM db, outbox.handler h WHERE h.dropped_at IS NULL
 	), histogram AS MATERIALIZED (
 		-- Read once, so that the count of a histogram is that of its buckets.
-		SELECT CASE h.histogram WHEN 'wake_up' THEN 'wake_up_delay_seconds' ELSE h.histogram || '_duration_seconds' END AS name, h.*
+		SELECT CASE h.histogram WHEN 'wake_up' THEN 'wake_up_delay_seconds' ELSE h.histogram || '_duration_seconds' END AS name,
+			'le="' || CASE h.le_seconds WHEN 'Infinity' THEN '+Inf' ELSE h.le_seconds::text END || '"' AS le, h.*
 		FROM outbox_internal.stat_histograms() h
 	)
 	SELECT 'build_info', db.labels, 0, '', outbox_internal.metric_label('version', outbox_internal.library()), '1' FROM db
@@ -5448,7 +5449,7 @@ LANGUAGE sql STABLE ROWS 1000 SET search_path = pg_catalog, pg_temp SET jit = of
 	WHERE CASE WHEN handler.pushes THEN v.place <= 10 ELSE v.name <> 'sent_bytes_total' AND (v.place = 0 OR v.place > 10) END
 	UNION ALL
 	SELECT h.name, handler.labels, row_number() OVER (PARTITION BY h.handler_id, h.histogram ORDER BY h.le_seconds)::int, '_bucket',
-		outbox_internal.metric_label('le', replace(h.le_seconds::text, 'Infinity', '+Inf')), h.cumulative::text
+		h.le, h.cumulative::text
 	FROM handler JOIN histogram h ON h.handler_id = handler.id
 	WHERE handler.pushes OR h.histogram = 'delivery'
 	UNION ALL
@@ -5489,7 +5490,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
 	SELECT string_agg(m.text, '' ORDER BY m.place)
 	FROM (
 		SELECT l.place, concat('# HELP ', l.name, ' ', l.help, E'\n# TYPE ', l.name, ' ', l.type, E'\n',
-			string_agg(concat(l.name, s.suffix, '{', concat_ws(',', s.labels, s.last_label), '} ', s.value, E'\n'), '' ORDER BY s.labels, s.place)) AS text
+			string_agg(l.name || s.suffix || '{' || s.labels || coalesce(',' || s.last_label, '') || '} ' || s.value || E'\n', '' ORDER BY s.labels COLLATE "C", s.place)) AS text
 		FROM outbox_internal.metric_list() l
 		JOIN outbox_internal.metric_samples() s ON 'outbox_' || s.name = l.name
 		GROUP BY l.place, l.name, l.type, l.help) m
