@@ -335,12 +335,32 @@ outbox_user_test_begin(OutboxUserTest *test, Oid function, const char *what, con
 	fmgr_info(function, &test->call);
 }
 
-/* Unless it is so already: a change of it has plans looked at again. */
-static void
-set_if_different(const char *name, const char *value)
+/*
+ * What the session may have set otherwise, and what then would be found, seen
+ * or read otherwise than the function's owner wrote it.
+ */
+static const struct
 {
-	if (strcmp(GetConfigOption(name, false, false), value) != 0)
-		set_for_function(name, value);
+	const char *name;
+	const char *value;
+}			test_settings[] =
+{
+	{"search_path", "pg_catalog, pg_temp"},
+	{"row_security", "on"},
+	{"standard_conforming_strings", "on"},
+	{"transform_null_equals", "off"},
+	{"array_nulls", "on"},
+};
+
+/* Those that are so already are left alone: a change has plans looked at again. */
+static void
+apply_test_settings(void)
+{
+	for (int i = 0; i < lengthof(test_settings); i++)
+	{
+		if (strcmp(GetConfigOption(test_settings[i].name, false, false), test_settings[i].value) != 0)
+			set_for_function(test_settings[i].name, test_settings[i].value);
+	}
 }
 
 /*
@@ -355,8 +375,7 @@ call_test_as_owner(OutboxUserTest *test, Datum value)
 	int			nestlevel = NewGUCNestLevel();
 	Datum		answer;
 
-	set_if_different("search_path", "pg_catalog, pg_temp");
-	set_if_different("row_security", "on");
+	apply_test_settings();
 	GetUserIdAndSecContext(&own.user, &own.context);
 	SetUserIdAndSecContext(test->owner, own.context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 

@@ -22,6 +22,7 @@
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"

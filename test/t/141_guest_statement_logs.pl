@@ -33,6 +33,10 @@ $node->sql(<<"END");
 SELECT outbox.create_handler('given', '{given.*}', '$url', secret => s.value, "authorization" => t.value)
 FROM vault s, vault t WHERE s.name = 'secret' AND t.name = 'token';
 SELECT outbox.alter_handler('given', secret => value) FROM vault WHERE name = 'other';
+SELECT outbox.ensure_handler('given', '{given.*}', '$url', secret => s.value, "authorization" => t.value)
+FROM vault s, vault t WHERE s.name = 'secret' AND t.name = 'token';
+SELECT outbox.ensure_handler('given', '{given.*}', '$url', secret => s.value, "authorization" => t.value)
+FROM vault s, vault t WHERE s.name = 'secret' AND t.name = 'token';
 SELECT outbox.create_handler('generated', '{generated.*}', '$url');
 SELECT outbox.rotate_secret('generated');
 END

@@ -25,7 +25,8 @@ BEGIN
 		WHEN 'role' THEN RETURN set_config('role', session_user::text, false) IS NOT NULL;
 		WHEN 'temp' THEN CREATE TEMP TABLE mine (); RETURN true;
 		WHEN 'set' THEN RETURN set_config('regress.left', 'behind', false) = 'behind';
-		WHEN 'who' THEN RETURN current_user = 'regress_outbox_catalog' AND current_setting('search_path') = 'pg_catalog, pg_temp';
+		WHEN 'who' THEN RETURN current_user = 'regress_outbox_catalog' AND current_setting('search_path') = 'pg_catalog, pg_temp'
+			AND current_setting('standard_conforming_strings') = 'on' AND current_setting('transform_null_equals') = 'off';
 		WHEN 'kill' THEN RAISE EXCEPTION 'lost' USING ERRCODE = 'deadlock_detected';
 		ELSE RETURN payload ->> 'do' = 'nothing';
 	END CASE;
@@ -80,6 +81,14 @@ SELECT outbox.create_topic('said', description => 'Says why', check_function => 
 GRANT SELECT ON outbox.topics TO regress_outbox_catalog;
 SET ROLE regress_outbox_producer;
 SELECT d, regress.error_of(format('SELECT outbox.stage(''said'', %L)', jsonb_build_object('do', d, 'n', d))) FROM unnest('{nothing,something,raise,cast,assert,broken,null,write,role,temp,set,who,kill}'::text[]) d;
+SET standard_conforming_strings = off;
+SET transform_null_equals = on;
+SET search_path = regress_topics, pg_catalog;
+SELECT outbox.stage('said', '{"do": "who"}') IS NOT NULL AS whatever_the_session_has_set;
+SELECT current_setting('standard_conforming_strings') AS strings, current_setting('transform_null_equals') AS nulls, current_setting('search_path') AS search_path;
+RESET standard_conforming_strings;
+RESET transform_null_equals;
+RESET search_path;
 SELECT coalesce(current_setting('regress.left', true), '') = '' AS nothing_left, current_user;
 SELECT status, detail FROM outbox.try_stage('said', '{"do": "raise"}');
 SELECT * FROM outbox.try_stage('said', '{"do": "broken"}');
