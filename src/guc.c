@@ -37,6 +37,7 @@ int			outbox_dead_retention = 30 * 24 * 3600;
 int			outbox_dedupe_window = 0;
 int			outbox_prune_batch_size = 1000;
 bool		outbox_auto_prune = true;
+int			outbox_action_retention = 365 * 24 * 3600;
 int			outbox_prune_interval = 60000;
 int			outbox_unrouted = OUTBOX_UNROUTED_DELIVERED;
 int			outbox_unknown_topics = OUTBOX_UNKNOWN_TOPICS_ALLOW;
@@ -246,6 +247,10 @@ define_database_settings(void)
 							"Messages that outbox.prune() removes in one statement.",
 							"The server's own retention removes as many in a transaction.", &outbox_prune_batch_size, 1000, 1, 10000,
 							PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("outbox.action_retention",
+							"Time that what operators have done is kept in outbox.actions.",
+							NULL, &outbox_action_retention, 365 * 24 * 3600, 0, INT_MAX,
+							PGC_SUSET, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomBoolVariable("outbox.auto_prune",
 							 "Remove messages that are past retention.",
 							 "When off, nothing is removed but by outbox.prune().",

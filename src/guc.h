@@ -55,6 +55,7 @@ extern int	outbox_delivered_retention; /* s */
 extern int	outbox_dead_retention;	/* s */
 extern int	outbox_prune_batch_size;
 extern bool outbox_auto_prune;
+extern int	outbox_action_retention;	/* s */
 extern int	outbox_prune_interval;	/* ms */
 extern int	outbox_dedupe_window;	/* s; 0: as long as their messages are kept */
 extern int	outbox_unrouted;

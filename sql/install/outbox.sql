@@ -442,10 +442,31 @@ CREATE TABLE outbox.retention_status (
 	deliveries bigint NOT NULL DEFAULT 0,
 	attempts bigint NOT NULL DEFAULT 0,
 	inbox bigint NOT NULL DEFAULT 0,
+	actions bigint NOT NULL DEFAULT 0,
 	home uuid DEFAULT outbox_internal.home()
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE outbox.retention_status IS 'What the server''s own retention has removed, and when it goes on; the view outbox.retention shows it';
 INSERT INTO outbox.retention_status DEFAULT VALUES;
+
+-- What operators have done: a row for each call of a function that changed
+-- something, in the transaction of that call.  Nobody but the owner can write here.
+CREATE SEQUENCE outbox.action_id;
+
+CREATE TABLE outbox.action (
+	id bigint NOT NULL DEFAULT pg_catalog.nextval('outbox.action_id') CONSTRAINT action_pkey PRIMARY KEY,
+	acted_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	action text NOT NULL,
+	login text NOT NULL DEFAULT SESSION_USER,
+	role text NOT NULL,
+	message_id uuid,
+	arguments jsonb NOT NULL,
+	affected bigint NOT NULL,
+	reason text
+) WITH (vacuum_truncate = off);
+COMMENT ON TABLE outbox.action IS 'What operators have done; the view outbox.actions shows it';
+CREATE INDEX action_message ON outbox.action (message_id, id) WHERE message_id IS NOT NULL;
+CREATE INDEX action_tenant ON outbox.action (((arguments OPERATOR(pg_catalog.->>) 'tenant') COLLATE "C")) WHERE (arguments OPERATOR(pg_catalog.->>) 'tenant') IS NOT NULL;
+ALTER SEQUENCE outbox.action_id OWNED BY outbox.action.id;
 
 -- Those of a schedule.  New ones go last.
 CREATE FUNCTION outbox_internal.schedule_options() RETURNS SETOF outbox_internal.option
@@ -593,6 +614,8 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.tenant_retention', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.dedupe_key', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.prune_position', 'WHERE false');
 SELECT pg_catalog.pg_extension_config_dump('outbox.retention_status', 'WHERE false');
+SELECT pg_catalog.pg_extension_config_dump('outbox.action_id', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.action', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_id', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_status', '');
@@ -601,6 +624,66 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.topic', '');
 -----------------------------------------------------------------------------
 -- Plumbing: not for callers
 -----------------------------------------------------------------------------
+
+-- The one place that writes down what an operator has done: called by each
+-- function that does something, when it has been done, with what it was told.  A call
+-- that changed nothing leaves nothing.  caller is the role that called, where that is
+-- known; otherwise it is the one that SET ROLE chose, or who logged in.
+CREATE FUNCTION outbox_internal.note_action(action text, arguments jsonb, affected bigint, reason text DEFAULT NULL, message_id uuid DEFAULT NULL,
+	caller text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF affected > 0 THEN
+		INSERT INTO outbox.action (action, role, message_id, arguments, affected, reason)
+		VALUES (note_action.action, coalesce(caller, nullif(current_setting('role'), 'none'), session_user), note_action.message_id,
+			jsonb_strip_nulls(note_action.arguments), note_action.affected, note_action.reason);
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.note_action IS 'Internal: write down what an operator has done: the function, what it was told, how much it changed, why, for which message if it was for one, and the role that called it';
+
+-- The same for what travels as names and texts.  Of secrets and of headers, which may
+-- hold some, only that they were given is kept; of a URL no query, which may.
+CREATE FUNCTION outbox_internal.note_change(action text, caller text, given jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	hidden text;
+BEGIN
+	FOREACH hidden IN ARRAY '{secret,authorization,headers,payload}'::text[] LOOP
+		IF given ? hidden THEN
+			given := jsonb_set(given, ARRAY[hidden], '"(not kept)"');
+		END IF;
+	END LOOP;
+	IF given ? 'url' THEN
+		given := jsonb_set(given, '{url}', to_jsonb(regexp_replace(given ->> 'url', '[?#].*$', '')));
+	END IF;
+	PERFORM outbox_internal.note_action(action, given - 'reason', 1, given ->> 'reason', NULL, caller);
+END $$;
+COMMENT ON FUNCTION outbox_internal.note_change IS 'Internal: write down that a handler or a schedule was created or changed, with what was given but secrets';
+
+-- What has been erased is not to be found among what was done to it.
+CREATE FUNCTION outbox_internal.forget_in_actions(ids uuid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+BEGIN
+	UPDATE outbox.action a SET message_id = NULL, arguments = '{}', reason = NULL WHERE a.message_id = ANY (ids);
+END $$;
+COMMENT ON FUNCTION outbox_internal.forget_in_actions IS 'Internal: take these messages out of what was done to them';
+
+CREATE FUNCTION outbox_internal.prune_actions(batch int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+	before timestamptz := clock_timestamp() - (SELECT r.actions FROM outbox_internal.retention_settings() r);
+	n bigint;
+BEGIN
+	-- In the order of their ids, which is that of their times, give or take.
+	DELETE FROM outbox.action a WHERE a.ctid = ANY (ARRAY(
+		SELECT o.ctid FROM (SELECT i.ctid, i.acted_at FROM outbox.action i ORDER BY i.id LIMIT batch FOR UPDATE SKIP LOCKED) AS o
+		WHERE o.acted_at < before));
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox_internal.prune_actions IS 'Internal: remove up to so many actions that are older than outbox.action_retention; returns how many';
 
 -- Ring the doorbell for one delivery when this transaction commits.
 -- kind: 0 it is due or will be, 1 it changed (unsent copies are forgotten), 2 it
@@ -763,17 +846,19 @@ BEGIN
 	WHERE s.ctid = ANY (ARRAY(SELECT o.ctid FROM outbox.handler_secret o
 		WHERE o.handler_id = rotated AND o.kind = 'signing' ORDER BY o.created_at DESC OFFSET 9));
 
+	PERFORM outbox_internal.note_change('rotate_secret', caller, given);
 	RETURN outbox_internal.store_secret(rotated, 'signing', coalesce(scheme, 'whsec'), at);
 END $$;
 COMMENT ON FUNCTION outbox_internal.rotate_secret IS 'Internal: body of outbox.rotate_secret()';
 
-CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours', scheme text DEFAULT NULL) RETURNS text
+CREATE FUNCTION outbox.rotate_secret(handler text, keep interval DEFAULT '24 hours', scheme text DEFAULT NULL, reason text DEFAULT NULL) RETURNS text
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.rotate_secret IS
 'Give a push handler a new signing secret, or its first, and return what its receiver needs to verify with it, this once:
 the whsec_ secret (HMAC-SHA256), or the whpk_ public key of a whsk_ one (Ed25519).
 keep: for so long requests carry signatures by the old secrets as well, the latest nine of them.
 scheme: whsec or whsk; NULL for that of the old secret, whsec if there is none.
+reason: kept in outbox.actions, which keeps no secret.
 Errors: undefined_object for an unknown handler, invalid_parameter_value for a pull handler or bad arguments.';
 
 -----------------------------------------------------------------------------
@@ -1382,6 +1467,7 @@ BEGIN
 			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_handler() or outbox.ensure_handler(), or drop it first.';
 	END IF;
 	PERFORM outbox_internal.fill_handler(h, given, names, caller);
+	PERFORM outbox_internal.note_change('create_handler', caller, given);
 	RETURN h.id;
 END $$;
 COMMENT ON FUNCTION outbox_internal.create_handler IS 'Internal: body of outbox.create_handler()';
@@ -1447,6 +1533,7 @@ BEGIN
 	END IF;
 	new := jsonb_populate_record(outbox_internal.reset_options('handler', h, reset), given);
 	PERFORM outbox_internal.change_handler(h, new, names || reset, given, reset);
+	PERFORM outbox_internal.note_change('alter_handler', caller, given - 'name');
 END $$;
 COMMENT ON FUNCTION outbox_internal.alter_handler IS 'Internal: body of outbox.alter_handler()';
 
@@ -1487,6 +1574,7 @@ BEGIN
 		h := outbox_internal.insert_handler(given ->> 'handler', caller);
 		IF h.id IS NOT NULL THEN
 			PERFORM outbox_internal.fill_handler(h, given, names, caller);
+			PERFORM outbox_internal.note_change('ensure_handler', caller, given);
 			RETURN '{created}';
 		END IF;
 	END LOOP;
@@ -1518,6 +1606,7 @@ BEGIN
 	IF changed <> '{}' THEN
 		PERFORM outbox_internal.change_handler(h, new, changed,
 			given - ARRAY(SELECT o.name FROM outbox_internal.options() o WHERE o.secret IS NOT NULL AND NOT o.name = ANY (secrets)), '{}');
+		PERFORM outbox_internal.note_change('ensure_handler', caller, given);
 	END IF;
 	RETURN changed;
 END $$;
@@ -1584,7 +1673,8 @@ COMMENT ON FUNCTION outbox_internal.cancel_dropped IS 'Internal: cancel, with co
 CREATE FUNCTION outbox_internal.drop_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'handler');
+	given jsonb := outbox_internal.given(names, texts);
+	h outbox.handler := outbox_internal.lock_handler(given ->> 'handler');
 	consumers oid[];
 BEGIN
 	UPDATE outbox.handler t SET dropped_at = clock_timestamp() WHERE t.id = h.id;
@@ -1598,6 +1688,7 @@ BEGIN
 	END IF;
 	PERFORM outbox_internal.ring_handlers();
 	PERFORM outbox_internal.cancel_dropped(h.id);
+	PERFORM outbox_internal.note_change('drop_handler', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.drop_handler IS 'Internal: body of outbox.drop_handler()';
 
@@ -1612,6 +1703,7 @@ BEGIN
 	ON CONFLICT (handler_id) DO UPDATE SET
 		paused_at = coalesce(s.paused_at, excluded.paused_at), paused_by = excluded.paused_by, paused_reason = excluded.paused_reason;
 	PERFORM outbox_internal.ring_status();
+	PERFORM outbox_internal.note_change('pause_handler', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.pause_handler IS 'Internal: body of outbox.pause_handler()';
 
@@ -1630,12 +1722,14 @@ COMMENT ON FUNCTION outbox_internal.renew_handler IS 'Internal: close a handler'
 CREATE FUNCTION outbox_internal.resume_handler(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	h outbox.handler := outbox_internal.lock_handler(outbox_internal.given(names, texts) ->> 'handler');
+	given jsonb := outbox_internal.given(names, texts);
+	h outbox.handler := outbox_internal.lock_handler(given ->> 'handler');
 BEGIN
 	UPDATE outbox.handler_status s SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
 	WHERE s.handler_id = h.id;
 	PERFORM outbox_internal.renew_handler(h.id);
 	PERFORM outbox_internal.ring_status();
+	PERFORM outbox_internal.note_change('resume_handler', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.resume_handler IS 'Internal: body of outbox.resume_handler()';
 
@@ -1699,10 +1793,11 @@ COMMENT ON FUNCTION outbox.handler_definition IS
 handler: its name. Returns a statement without a semicolon at its end; NULL for the built-in one.
 Errors: undefined_object if there is no such handler.';
 
-CREATE FUNCTION outbox.drop_handler(handler text) RETURNS void
+CREATE FUNCTION outbox.drop_handler(handler text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.drop_handler IS
 'Drop a handler: it takes no more messages, its outstanding deliveries are cancelled with code handler_dropped, its receipts stay and its name is free again. Requests that are out finish. Consumers lose their right to it, as by outbox.revoke_consumer().
+reason: kept in outbox.actions.
 Errors: undefined_object if there is no such handler.';
 
 CREATE FUNCTION outbox.pause_handler(handler text, reason text DEFAULT NULL) RETURNS void
@@ -1711,10 +1806,11 @@ COMMENT ON FUNCTION outbox.pause_handler IS
 'Pause a handler: its messages wait, and none of their attempts are spent, until outbox.resume_handler(). Requests that are out finish. Pausing a paused one changes the reason.
 Errors: undefined_object if there is no such handler.';
 
-CREATE FUNCTION outbox.resume_handler(handler text) RETURNS void
+CREATE FUNCTION outbox.resume_handler(handler text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.resume_handler IS
 'End whatever keeps a handler''s messages waiting: a pause, whoever began it, its circuit breaker, a wait that its receiver asked for (Retry-After), the rate that it was slowed down to. What is due is sent at once; messages that wait for their own next attempt go on waiting, see outbox.retry_now().
+reason: kept in outbox.actions.
 Errors: undefined_object if there is no such handler.';
 
 -----------------------------------------------------------------------------
@@ -1869,6 +1965,7 @@ BEGIN
 			USING ERRCODE = 'duplicate_object', HINT = 'Change it with outbox.alter_topic() or outbox.ensure_topic(), or drop it first.';
 	END IF;
 	PERFORM outbox_internal.store_topic(jsonb_populate_record(t, given), names, caller);
+	PERFORM outbox_internal.note_change('create_topic', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.create_topic IS 'Internal: body of outbox.create_topic()';
 
@@ -1881,6 +1978,7 @@ DECLARE
 BEGIN
 	PERFORM outbox_internal.check_reset('topic', reset, given);
 	PERFORM outbox_internal.store_topic(jsonb_populate_record(outbox_internal.reset_options('topic', t, reset), given), names, caller);
+	PERFORM outbox_internal.note_change('alter_topic', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.alter_topic IS 'Internal: body of outbox.alter_topic()';
 
@@ -1899,6 +1997,7 @@ BEGIN
 		t := outbox_internal.insert_topic(given, caller);
 		IF t.topic IS NOT NULL THEN
 			PERFORM outbox_internal.store_topic(jsonb_populate_record(t, given), names, caller);
+			PERFORM outbox_internal.note_change('ensure_topic', caller, given);
 			RETURN '{created}';
 		END IF;
 	END LOOP;
@@ -1908,6 +2007,7 @@ BEGIN
 	changed := outbox_internal.changed_options('topic', t, new);
 	IF changed <> '{}' THEN
 		PERFORM outbox_internal.store_topic(new, changed, caller);
+		PERFORM outbox_internal.note_change('ensure_topic', caller, given);
 	END IF;
 	RETURN changed;
 END $$;
@@ -1916,10 +2016,12 @@ COMMENT ON FUNCTION outbox_internal.ensure_topic IS 'Internal: body of outbox.en
 CREATE FUNCTION outbox_internal.drop_topic(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	t outbox.topic := outbox_internal.lock_topic(outbox_internal.given(names, texts, 'topic') ->> 'topic');
+	given jsonb := outbox_internal.given(names, texts, 'topic');
+	t outbox.topic := outbox_internal.lock_topic(given ->> 'topic');
 BEGIN
 	DELETE FROM outbox.topic x WHERE x.topic = t.topic;
 	PERFORM outbox_internal.ring_topics();
+	PERFORM outbox_internal.note_change('drop_topic', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.drop_topic IS 'Internal: body of outbox.drop_topic()';
 
@@ -2102,8 +2204,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched,topics}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,staged}',
-			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention,topics}'),
+		('operator', '{requeue,requeue_where,requeue_all,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,staged}',
+			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention,actions,topics}'),
 		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
 $$;
@@ -2210,6 +2312,7 @@ BEGIN
 	ON CONFLICT ON CONSTRAINT consumer_pkey
 	DO UPDATE SET role_oid = excluded.role_oid, home = excluded.home, granted_at = excluded.granted_at, granted_by = excluded.granted_by
 	WHERE c.role_oid <> excluded.role_oid OR c.home IS DISTINCT FROM excluded.home;
+	PERFORM outbox_internal.note_action('grant_consumer', jsonb_build_object('handler', handler, 'role', role), 1);
 	PERFORM outbox_internal.ring_status();
 END $$;
 COMMENT ON FUNCTION outbox.grant_consumer IS
@@ -2238,6 +2341,7 @@ BEGIN
 	SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
 	PERFORM outbox_internal.refresh_consumers();
 	PERFORM outbox_internal.revoke_unused(consumers);
+	PERFORM outbox_internal.note_action('revoke_consumer', jsonb_build_object('handler', handler, 'role', role), (consumers IS NOT NULL)::int);
 	PERFORM outbox_internal.ring_status();
 	RETURN consumers IS NOT NULL;
 END $$;
@@ -2252,6 +2356,7 @@ CREATE FUNCTION outbox.grant_producer(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.grant_part('producer', role);
+	PERFORM outbox_internal.note_action('grant_producer', jsonb_build_object('role', role), 1);
 END $$;
 COMMENT ON FUNCTION outbox.grant_producer IS
 'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.stage_text(), outbox.stage_bytes(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), SELECT on outbox.watched and outbox.topics, and nothing else.
@@ -2262,6 +2367,7 @@ CREATE FUNCTION outbox.revoke_producer(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.revoke_part('producer', role);
+	PERFORM outbox_internal.note_action('revoke_producer', jsonb_build_object('role', role), 1);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_producer IS
 'Take back what outbox.grant_producer() allowed. Errors: as there.';
@@ -2270,9 +2376,10 @@ CREATE FUNCTION outbox.grant_operator(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.grant_part('operator', role);
+	PERFORM outbox_internal.note_action('grant_operator', jsonb_build_object('role', role), 1);
 END $$;
 COMMENT ON FUNCTION outbox.grant_operator IS
-'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, verify, health, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
+'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, requeue_all, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, verify, health, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 Errors: undefined_object for an unknown role.';
 
@@ -2280,6 +2387,7 @@ CREATE FUNCTION outbox.revoke_operator(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.revoke_part('operator', role);
+	PERFORM outbox_internal.note_action('revoke_operator', jsonb_build_object('role', role), 1);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_operator IS
 'Take back what outbox.grant_operator() allowed, and with it what a monitor may see. Errors: as there.';
@@ -2288,6 +2396,7 @@ CREATE FUNCTION outbox.grant_monitor(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.grant_part('monitor', role);
+	PERFORM outbox_internal.note_action('grant_monitor', jsonb_build_object('role', role), 1);
 END $$;
 COMMENT ON FUNCTION outbox.grant_monitor IS
 'Allow a role, and the members of it, to watch: to read outbox.backlog, outbox.handler_stats and outbox.dispatchers, and to execute outbox.health(). These show figures and names of handlers, no content. Members of pg_monitor can do so without it.
@@ -2298,6 +2407,7 @@ CREATE FUNCTION outbox.revoke_monitor(role name) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.revoke_part('monitor', role);
+	PERFORM outbox_internal.note_action('revoke_monitor', jsonb_build_object('role', role), 1);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_monitor IS
 'Take back what outbox.grant_monitor() allowed, to an operator as well. Errors: as there.';
@@ -2386,9 +2496,9 @@ CREATE FUNCTION outbox_internal.topic_taken(patterns text[], topic text) RETURNS
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_topic_taken';
 COMMENT ON FUNCTION outbox_internal.topic_taken IS 'Internal: does one of the topic patterns take this topic? Raises invalid_parameter_value for a bad pattern';
 
-CREATE FUNCTION outbox_internal.retention_settings(OUT delivered interval, OUT dead interval, OUT batch int, OUT auto boolean, OUT every interval)
+CREATE FUNCTION outbox_internal.retention_settings(OUT delivered interval, OUT dead interval, OUT batch int, OUT auto boolean, OUT every interval, OUT actions interval)
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_retention_settings';
-COMMENT ON FUNCTION outbox_internal.retention_settings IS 'Internal: outbox.delivered_retention, outbox.dead_retention, outbox.prune_batch_size, outbox.auto_prune and outbox.prune_interval as they are set now';
+COMMENT ON FUNCTION outbox_internal.retention_settings IS 'Internal: outbox.delivered_retention, outbox.dead_retention, outbox.prune_batch_size, outbox.auto_prune, outbox.prune_interval and outbox.action_retention as they are set now';
 
 -- The id of a handler that is still there.
 CREATE FUNCTION outbox_internal.live_handler(handler text) RETURNS int
@@ -2573,7 +2683,8 @@ COMMENT ON FUNCTION outbox_internal.check_writable IS 'Internal: raise read_only
 -- Its plans
 -- find rows by their keys or places and hold for any number of them, so a
 -- session makes them once.
-CREATE FUNCTION outbox_internal.revive(f outbox_internal.filter, states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
+CREATE FUNCTION outbox_internal.revive(f outbox_internal.filter, states smallint[], max_rows bigint, dry_run boolean,
+	spread interval DEFAULT NULL, since timestamptz DEFAULT NULL, total bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
@@ -2607,17 +2718,18 @@ BEGIN
 		-- one to the request that is sent now: both would have the same number.
 		SELECT g.message_id, g.handler_id, g.attempts + CASE
 			WHEN g.state = 5 AND g.attempts = g.budget_from AND g.attempts < 2147483647
-				AND (SELECT h.url IS NOT NULL FROM outbox.handler h WHERE h.id = g.handler_id) THEN 1 ELSE 0 END AS attempts
+				AND (SELECT h.url IS NOT NULL FROM outbox.handler h WHERE h.id = g.handler_id) THEN 1 ELSE 0 END AS attempts,
+			CASE WHEN spread IS NULL THEN at ELSE coalesce(since, at) + spread * ((row_number() OVER () - 1)::float8 / coalesce(total, cardinality(places))) END AS due_at
 		FROM gone g
 	), revived AS (
 		INSERT INTO outbox.delivery (message_id, handler_id, due_at, attempts, budget_from, min_version, key, expires_at)
-		SELECT g.message_id, g.handler_id, at, g.attempts, g.attempts,
+		SELECT g.message_id, g.handler_id, g.due_at, g.attempts, g.attempts,
 			CASE WHEN (SELECT h.url IS NULL FROM outbox.handler h WHERE h.id = g.handler_id)
 				THEN (SELECT m.min_version FROM outbox.message m WHERE m.id = g.message_id) END,
 			CASE WHEN (SELECT h.ordered FROM outbox.handler h WHERE h.id = g.handler_id)
 				THEN (SELECT m.key FROM outbox.message m WHERE m.id = g.message_id) END,
 			least((SELECT m.expires_at FROM outbox.message m WHERE m.id = g.message_id AND m.expires_at > at),
-				at + (SELECT make_interval(secs => extract(epoch FROM h.max_age)::float8) FROM outbox.handler h WHERE h.id = g.handler_id))
+				g.due_at + (SELECT make_interval(secs => extract(epoch FROM h.max_age)::float8) FROM outbox.handler h WHERE h.id = g.handler_id))
 		FROM counted g
 		RETURNING handler_id, due_at, message_id, expires_at
 	)
@@ -2628,13 +2740,14 @@ BEGIN
 		GROUP BY rung.handler_id) AS g;
 	RETURN coalesce(n, 0);
 END $$;
-COMMENT ON FUNCTION outbox_internal.revive IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many';
+COMMENT ON FUNCTION outbox_internal.revive IS 'Internal: bring settled deliveries back to pending with a fresh attempt budget; returns how many.  spread: due one after the other over that time, from since on, as if they were total';
 
 -- A delivery to a handler that takes the topic and has not had the message:
 -- for dead letters nobody took, and for handlers younger than the message.
 -- What is chosen is looked at again when its message is locked, as everybody
 -- does who gives an old message a new delivery.
-CREATE FUNCTION outbox_internal.route_again(f outbox_internal.filter, only_unrouted boolean, states smallint[], max_rows bigint, dry_run boolean) RETURNS bigint
+CREATE FUNCTION outbox_internal.route_again(f outbox_internal.filter, only_unrouted boolean, states smallint[], max_rows bigint, dry_run boolean,
+	spread interval DEFAULT NULL, since timestamptz DEFAULT NULL, total bigint DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET join_collapse_limit = 1 SET jit = off AS $$
 DECLARE
@@ -2676,8 +2789,11 @@ BEGIN
 			least((SELECT m.expires_at FROM outbox.message m WHERE m.id = c.message_id AND m.expires_at > c.due_at),
 				c.due_at + (SELECT make_interval(secs => extract(epoch FROM h.max_age)::float8) FROM outbox.handler h WHERE h.id = c.handler_id))
 		FROM (
-			SELECT u.message_id, u.handler_id, greatest(clock_timestamp(), (SELECT m.deliver_at FROM outbox.message m WHERE m.id = u.message_id)) AS due_at
-			FROM unnest(ids, handlers) AS u (message_id, handler_id)) AS c
+			SELECT u.message_id, u.handler_id, greatest(
+					CASE WHEN spread IS NULL THEN clock_timestamp()
+						ELSE coalesce(since, clock_timestamp()) + spread * ((u.n - 1)::float8 / coalesce(total, cardinality(ids))) END,
+					(SELECT m.deliver_at FROM outbox.message m WHERE m.id = u.message_id)) AS due_at
+			FROM unnest(ids, handlers) WITH ORDINALITY AS u (message_id, handler_id, n)) AS c
 		WHERE (SELECT true FROM outbox.message m WHERE m.id = c.message_id) AND NOT outbox_internal.is_routed(c.message_id, c.handler_id)
 		ON CONFLICT DO NOTHING
 		RETURNING handler_id, due_at, message_id, expires_at
@@ -2696,9 +2812,9 @@ BEGIN
 		GROUP BY rung.handler_id) AS g;
 	RETURN coalesce(n, 0);
 END $$;
-COMMENT ON FUNCTION outbox_internal.route_again IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many';
+COMMENT ON FUNCTION outbox_internal.route_again IS 'Internal: give messages a delivery to handlers that take their topic and have not had them; returns how many.  spread, since, total: as in outbox_internal.revive()';
 
-CREATE FUNCTION outbox.requeue(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION outbox.requeue(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
@@ -2718,6 +2834,7 @@ BEGIN
 		n := n + outbox_internal.route_again(f, true, '{4,5}', NULL, false);
 	END IF;
 	IF n > 0 THEN
+		PERFORM outbox_internal.note_action('requeue', jsonb_build_object('handler', handler, 'tenant', tenant), n, reason, id);
 		RETURN n;
 	END IF;
 
@@ -2742,7 +2859,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox.requeue IS
 'Bring the dead and cancelled deliveries of a message back: pending, due now, with a fresh attempt budget. An expires_at of the message that has passed counts no more, and max_age of a handler counts from now.
-id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s. reason: kept in outbox.actions.
 A message that no handler took (outbox.unrouted = dead) goes to the handlers that take its topic now, not before the time that it was scheduled for.
 Receipts of handlers that succeeded stay, and what is outstanding is left alone.
 One that was cancelled before any attempt of its budget was settled may have a request out still: where requests are pushed that counts as an attempt made, so that its answer changes nothing.
@@ -2752,7 +2869,8 @@ Errors: no_data_found if there is no such message or delivery, undefined_object 
 CREATE FUNCTION outbox.requeue_where(handler text DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL, code text DEFAULT NULL,
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, include_delivered boolean DEFAULT false,
 	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false,
-	include_cancelled boolean DEFAULT false, settled_before timestamptz DEFAULT NULL) RETURNS bigint
+	include_cancelled boolean DEFAULT false, settled_before timestamptz DEFAULT NULL,
+	spread interval DEFAULT NULL, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	f outbox_internal.filter;
@@ -2765,6 +2883,7 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'Name a handler, topic, tenant, code or time range; since => ''-infinity'' means everything.';
 	END IF;
+	PERFORM outbox_internal.check_interval('spread', coalesce(spread, '0'), '0', '30 days');
 	f := outbox_internal.make_filter(handler, since, until, topic, tenant, code, settled_before);
 	IF NOT coalesce(dry_run, false) THEN
 		PERFORM outbox_internal.check_writable('requeue_where');
@@ -2777,11 +2896,16 @@ BEGIN
 		states := states || 3::smallint;
 	END IF;
 	IF f.handler_id IS DISTINCT FROM 0 THEN
-		n := outbox_internal.revive(f, states, max_rows, coalesce(dry_run, false));
+		n := outbox_internal.revive(f, states, max_rows, coalesce(dry_run, false), spread);
 	END IF;
 	IF (f.handler_id IS NULL OR f.handler_id = 0) AND (code IS NULL OR code = 'unrouted') AND (max_rows IS NULL OR n < max_rows) THEN
 		f.handler_id := NULL;
-		n := n + outbox_internal.route_again(f, true, states, max_rows - n, coalesce(dry_run, false));
+		n := n + outbox_internal.route_again(f, true, states, max_rows - n, coalesce(dry_run, false), spread);
+	END IF;
+	IF NOT coalesce(dry_run, false) THEN
+		PERFORM outbox_internal.note_action('requeue_where', jsonb_build_object('handler', handler, 'topic', topic, 'tenant', tenant, 'code', code, 'since', since, 'until', until,
+			'include_delivered', nullif(include_delivered, false), 'include_cancelled', nullif(include_cancelled, false), 'max_rows', max_rows,
+			'settled_before', settled_before, 'spread', spread), n, reason);
 	END IF;
 	RETURN n;
 END $$;
@@ -2789,12 +2913,103 @@ COMMENT ON FUNCTION outbox.requeue_where IS
 'Bring many dead deliveries back at once, as outbox.requeue() does for one message.
 Every argument narrows the choice and at least one of the first six is needed: handler (name), topic (a pattern, as handlers have), tenant, code (of the last outcome), since and until (time of staging; until is excluded).
 include_cancelled: also what was cancelled. include_delivered: also deliver again what was delivered. max_rows: at most so many, oldest first; call it again until it returns 0, each time in a transaction of its own, and nobody waits for long. settled_before: only what was settled before that time; the same with each of those calls, it keeps out what has been settled again since. dry_run: change nothing, only count.
+spread: not all of them at once, but due one after the other over this time, at most 30 days, so that a receiver that has just come back is not trampled. reason: kept in outbox.actions.
+outbox.requeue_all() does any number in batches, each committed by itself.
 Outstanding deliveries and those of dropped handlers are never touched. All in the caller''s transaction.
 Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter, or for include_delivered with max_rows but without settled_before.';
 
+-- One batch of outbox.requeue_all(): what the one before returned goes into the
+-- next one, and NULLs into the first.  The action grows with each batch, so it says
+-- how many were brought back whatever becomes of the rest.
+CREATE FUNCTION outbox_internal.requeue_batch(handler text, topic text, tenant text, code text, since timestamptz, until timestamptz,
+	include_delivered boolean, include_cancelled boolean, spread interval, reason text,
+	INOUT began timestamptz, INOUT action_id bigint, INOUT total bigint, INOUT done bigint, INOUT reached uuid, OUT ended boolean)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+DECLARE
+	batch CONSTANT int := 10000;
+	past_all CONSTANT uuid := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+	f outbox_internal.filter;
+	states smallint[] := '{4}'::smallint[] || CASE WHEN include_cancelled THEN '{5}'::smallint[] END || CASE WHEN include_delivered THEN '{3}'::smallint[] END;
+	chosen uuid[];
+	at timestamptz;
+	n bigint := 0;
+BEGIN
+	IF began IS NULL THEN
+		PERFORM outbox_internal.check_filter(topic, since, until, NULL);
+		PERFORM outbox_internal.check_interval('spread', coalesce(spread, '0'), '0', '30 days');
+		IF num_nonnulls(handler, topic, tenant, code, since, until) = 0 THEN
+			RAISE EXCEPTION 'requeue_all needs a filter'
+				USING ERRCODE = 'invalid_parameter_value',
+					HINT = 'Name a handler, topic, tenant, code or time range; since => ''-infinity'' means everything.';
+		END IF;
+		began := clock_timestamp();
+		done := 0;
+	END IF;
+	f := outbox_internal.make_filter(handler, since, until, topic, tenant, code, began);
+	IF spread IS NOT NULL AND total IS NULL THEN
+		total := greatest(outbox_internal.count_settled(f, states), 1);
+	END IF;
+	at := began + spread * (done::float8 / total);
+	IF reached IS DISTINCT FROM past_all AND f.handler_id IS DISTINCT FROM 0 THEN
+		f.lowest := greatest(f.lowest, reached);
+		chosen := (SELECT c.ids FROM outbox_internal.choose_settled(f, states, batch) c);
+		f.highest := chosen[cardinality(chosen)];
+	END IF;
+	IF f.lowest < f.highest AND chosen IS NOT NULL THEN
+		n := outbox_internal.revive(f, states, NULL, false, spread, at, total);
+		reached := f.highest;
+		ended := false;
+	ELSE
+		-- Then what nobody took.
+		reached := past_all;
+		IF (f.handler_id IS NULL OR f.handler_id = 0) AND (code IS NULL OR code = 'unrouted') THEN
+			f := outbox_internal.make_filter(handler, since, until, topic, tenant, code, began);
+			f.handler_id := NULL;
+			n := outbox_internal.route_again(f, true, states, batch, false, spread, at, total);
+		END IF;
+		ended := n = 0;
+	END IF;
+	done := done + n;
+	IF action_id IS NOT NULL THEN
+		UPDATE outbox.action a SET affected = done WHERE a.id = action_id;
+	ELSIF n > 0 THEN
+		PERFORM outbox_internal.note_action('requeue_all', jsonb_build_object('handler', handler, 'topic', topic, 'tenant', tenant, 'code', code, 'since', since, 'until', until,
+			'include_delivered', nullif(include_delivered, false), 'include_cancelled', nullif(include_cancelled, false), 'spread', spread), n, reason);
+		action_id := currval('outbox.action_id');
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.requeue_batch IS 'Internal: one batch of outbox.requeue_all(), which goes on from what the one before returned';
+
+CREATE FUNCTION outbox_internal.count_settled(f outbox_internal.filter, states smallint[]) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	n bigint := 0;
+	c record;
+BEGIN
+	LOOP
+		SELECT cardinality(q.ids) AS n, q.ids[cardinality(q.ids)] AS last INTO c FROM outbox_internal.choose_settled(f, states, 10000) q;
+		n := n + coalesce(c.n, 0);
+		EXIT WHEN c.n IS NULL OR c.n < 10000;
+		-- The next id.
+		f.lowest := (left(c.last::text, 24) || lpad(to_hex(('x' || right(c.last::text, 12))::bit(48)::bigint + 1), 12, '0'))::uuid;
+	END LOOP;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox_internal.count_settled IS 'Internal: about how many receipts in these states are meant';
+
+CREATE PROCEDURE outbox.requeue_all(handler text DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL, code text DEFAULT NULL,
+	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, include_delivered boolean DEFAULT false, include_cancelled boolean DEFAULT false,
+	spread interval DEFAULT NULL, reason text DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_requeue_all';
+COMMENT ON PROCEDURE outbox.requeue_all IS
+'Bring back all that outbox.requeue_where() would, however many, in batches of 10000 that are committed one by one: in bounded memory, and nobody waits for long. What settles after the call has begun is left alone. It cannot run inside a transaction block.
+handler, topic, tenant, code, since, until, include_delivered, include_cancelled: as there, and one of the first six is needed.
+spread: due one after the other over this time from the beginning of the call on, at most 30 days. reason: kept in outbox.actions; the row there says how many have been brought back so far, and stays if the call is cancelled.
+Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter or spread, active_sql_transaction inside a transaction block or function, read_only_sql_transaction.';
+
 CREATE FUNCTION outbox.replay(handler text, since timestamptz, until timestamptz DEFAULT NULL, topic text DEFAULT NULL, tenant text DEFAULT NULL,
 	backfill boolean DEFAULT false, max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false,
-	settled_before timestamptz DEFAULT NULL) RETURNS bigint
+	settled_before timestamptz DEFAULT NULL, spread interval DEFAULT NULL, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	f outbox_internal.filter;
@@ -2805,6 +3020,7 @@ BEGIN
 			USING ERRCODE = 'null_value_not_allowed', HINT = 'since => ''-infinity'' means everything that is still retained.';
 	END IF;
 	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
+	PERFORM outbox_internal.check_interval('spread', coalesce(spread, '0'), '0', '30 days');
 	PERFORM outbox_internal.check_goes_on('replay', max_rows, settled_before);
 	IF NOT coalesce(dry_run, false) THEN
 		PERFORM outbox_internal.check_writable('replay');
@@ -2815,9 +3031,13 @@ BEGIN
 		RAISE EXCEPTION 'handler "%" cannot be replayed', handler
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'It keeps what nobody took; use outbox.requeue_where().';
 	END IF;
-	n := outbox_internal.revive(f, '{3}', max_rows, coalesce(dry_run, false));
+	n := outbox_internal.revive(f, '{3}', max_rows, coalesce(dry_run, false), spread);
 	IF backfill AND (max_rows IS NULL OR n < max_rows) THEN
-		n := n + outbox_internal.route_again(f, false, NULL, max_rows - n, coalesce(dry_run, false));
+		n := n + outbox_internal.route_again(f, false, NULL, max_rows - n, coalesce(dry_run, false), spread);
+	END IF;
+	IF NOT coalesce(dry_run, false) THEN
+		PERFORM outbox_internal.note_action('replay', jsonb_build_object('handler', handler, 'since', since, 'until', until, 'topic', topic, 'tenant', tenant,
+			'backfill', nullif(backfill, false), 'max_rows', max_rows, 'settled_before', settled_before, 'spread', spread), n, reason);
 	END IF;
 	RETURN n;
 END $$;
@@ -2825,7 +3045,7 @@ COMMENT ON FUNCTION outbox.replay IS
 'Deliver again to one handler what it was delivered: pending, due now, with a fresh attempt budget, under the same message id and the next attempt number.
 handler: name. since, until: time of staging; until is excluded and may be left out. topic: a pattern. tenant: only this tenant''s.
 backfill: also messages of the handler''s topics that it never had, staged before it was created or before it took the topic; none before the time that it was scheduled for.
-max_rows: at most so many, oldest first; call it again until it returns 0. settled_before: only what was delivered before that time, which is needed with max_rows: the same with each call, so that none delivers again what the one before it has delivered again. dry_run: change nothing, only count.
+max_rows: at most so many, oldest first; call it again until it returns 0. settled_before: only what was delivered before that time, which is needed with max_rows: the same with each call, so that none delivers again what the one before it has delivered again. dry_run: change nothing, only count. spread, reason: as in outbox.requeue_where().
 Dead and cancelled deliveries are left to outbox.requeue_where(). Only what outbox.prune() has not removed can be replayed.
 Returns the number of deliveries. Errors: undefined_object for an unknown or dropped handler, invalid_parameter_value for an impossible range, or for max_rows without settled_before.';
 
@@ -2970,6 +3190,7 @@ CREATE FUNCTION outbox.cancel(id uuid, handler text DEFAULT NULL, reason text DE
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	f outbox_internal.filter;
+	n bigint;
 BEGIN
 	PERFORM outbox_internal.lock_message(id, tenant);
 	IF handler IS NOT NULL THEN
@@ -2977,11 +3198,13 @@ BEGIN
 	END IF;
 	f.lowest := id;
 	f.highest := id;
-	RETURN outbox_internal.cancel_all(f, reason, NULL, false);
+	n := outbox_internal.cancel_all(f, reason, NULL, false);
+	PERFORM outbox_internal.note_action('cancel', jsonb_build_object('handler', handler, 'tenant', tenant), n, reason, id);
+	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.cancel IS
 'Cancel the outstanding deliveries of a message, and dead ones that hold up their key (on_dead => block).
-id: the message. handler: only this handler''s delivery. reason: kept as the deliveries'' error, with code cancelled. tenant: only if the message is this tenant''s.
+id: the message. handler: only this handler''s delivery. reason: kept as the deliveries'' error, with code cancelled, and in outbox.actions. tenant: only if the message is this tenant''s.
 A request that is out is not called back, but its answer no longer changes the delivery; a consumer that holds the lease gets false from complete() and its kin.
 Returns the number of deliveries cancelled, 0 if all were settled.
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
@@ -2990,6 +3213,8 @@ CREATE FUNCTION outbox.cancel_where(handler text DEFAULT NULL, topic text DEFAUL
 	since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL, reason text DEFAULT NULL,
 	max_rows bigint DEFAULT NULL, dry_run boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
+DECLARE
+	n bigint;
 BEGIN
 	PERFORM outbox_internal.check_filter(topic, since, until, max_rows);
 	IF num_nonnulls(handler, topic, tenant, since, until) = 0 THEN
@@ -2997,12 +3222,16 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value',
 				HINT = 'Name a handler, topic, tenant or time range; since => ''-infinity'' means everything.';
 	END IF;
-	RETURN outbox_internal.cancel_all(outbox_internal.make_filter(handler, since, until, topic, tenant, NULL, NULL), reason, max_rows, coalesce(dry_run, false));
+	n := outbox_internal.cancel_all(outbox_internal.make_filter(handler, since, until, topic, tenant, NULL, NULL), reason, max_rows, coalesce(dry_run, false));
+	IF NOT coalesce(dry_run, false) THEN
+		PERFORM outbox_internal.note_action('cancel_where', jsonb_build_object('handler', handler, 'topic', topic, 'tenant', tenant, 'since', since, 'until', until, 'max_rows', max_rows), n, reason);
+	END IF;
+	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.cancel_where IS
 'Cancel many outstanding deliveries at once, as outbox.cancel() does for one message.
 Every argument narrows the choice and at least one of the first five is needed: handler (name), topic (a pattern), tenant, since and until (time of staging; until is excluded).
-reason: kept as the deliveries'' error. max_rows: at most so many, oldest first; call it again until it returns 0, each time in a transaction of its own, and no consumer waits for long. dry_run: change nothing, only count.
+reason: kept as the deliveries'' error, and in outbox.actions. max_rows: at most so many, oldest first; call it again until it returns 0, each time in a transaction of its own, and no consumer waits for long. dry_run: change nothing, only count.
 Returns the number of deliveries. Errors: undefined_object for an unknown handler, invalid_parameter_value for an impossible filter.';
 
 -- What was staged while the clock was ahead is due when it says so: at once.
@@ -3037,7 +3266,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.bring_forward IS 'Internal: make due what was staged while the clock was ahead; the last of them, NULL if there was none';
 
-CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION outbox.retry_now(id uuid, handler text DEFAULT NULL, tenant text DEFAULT NULL, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
@@ -3072,11 +3301,12 @@ BEGIN
 	)
 	SELECT count(*) INTO n
 	FROM (SELECT outbox_internal.ring(h.handler_id, 2, h.due_at, h.message_id) FROM hurried h OFFSET 0) AS rung;
+	PERFORM outbox_internal.note_action('retry_now', jsonb_build_object('handler', handler, 'tenant', tenant), n, reason, id);
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.retry_now IS
 'Send the outstanding deliveries of a message at once: not at the end of their backoff, nor at their deliver_at, and before what else waits for the same handler. If that waits because its receiver asked for it (Retry-After) or because its circuit breaker is open, it does not wait any longer: the delivery is the breaker''s next probe. A pause, a limit of the rate and the order of a key hold. The attempt counts as any other.
-id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+id: the message. handler: only this handler''s delivery. tenant: only if the message is this tenant''s. reason: kept in outbox.actions.
 Returns the number of deliveries hurried, 0 if all are settled or leased. For a pull handler the next claim gets it.
 Errors: no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
 
@@ -3125,7 +3355,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_deliver_at IS 'Internal: the time that is meant; raises null_value_not_allowed and datetime_field_overflow';
 
-CREATE FUNCTION outbox.reschedule(id uuid, deliver_at timestamptz, handler text DEFAULT NULL, tenant text DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION outbox.reschedule(id uuid, deliver_at timestamptz, handler text DEFAULT NULL, tenant text DEFAULT NULL, reason text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
@@ -3171,11 +3401,12 @@ BEGIN
 	)
 	SELECT count(*) INTO n
 	FROM (SELECT outbox_internal.ring(v.handler_id, 0, v.due_at, v.message_id), outbox_internal.ring_end(v.expires_at) FROM moved v OFFSET 0) AS rung;
+	PERFORM outbox_internal.note_action('reschedule', jsonb_build_object('handler', handler, 'tenant', tenant, 'deliver_at', deliver_at), n, reason, id);
 	RETURN n;
 END $$;
 COMMENT ON FUNCTION outbox.reschedule IS
 'Give deliveries of a message that have not been tried another time: not before that, sooner or later than they were due.
-id: the message. deliver_at: up to 100 years ahead; a time in the past means now. handler: only this handler''s delivery. tenant: only if the message is this tenant''s.
+id: the message. deliver_at: up to 100 years ahead; a time in the past means now. handler: only this handler''s delivery. tenant: only if the message is this tenant''s. reason: kept in outbox.actions.
 Those that have been tried, are leased or settled are left alone. One that is being sent at that moment is not called back: its answer counts, and if it is to be tried again its backoff says when. On an ordered handler a key keeps its order: those behind one that is put off wait for it, and one that is due sooner waits for those before it. A handler''s max_age counts from the new time.
 Returns the number of deliveries rescheduled, which is not 0.
 Errors: null_value_not_allowed, datetime_field_overflow, invalid_parameter_value if the message expires before that time, object_not_in_prerequisite_state if nothing of it is left that has not been tried, no_data_found if there is no such message or delivery, undefined_object for an unknown handler.';
@@ -3215,6 +3446,7 @@ BEGIN
 		FROM (SELECT * FROM outstanding UNION ALL SELECT * FROM settled) AS g OFFSET 0) AS g;
 	DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
 	GET DIAGNOSTICS attempts = ROW_COUNT;
+	PERFORM outbox_internal.forget_in_actions(ids);
 	DELETE FROM outbox.on_settle_queue k WHERE k.message_id = ANY (ids);
 	DELETE FROM outbox.dedupe_key k USING outbox.message m
 	WHERE m.id = ANY (ids) AND m.reused_key IS NOT NULL AND k.tenant = coalesce(m.tenant, '') AND k.dedupe_key = m.reused_key AND k.message_id = m.id;
@@ -3262,7 +3494,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.erase_all IS 'Internal: body of outbox.erase_tenant() and outbox.erase_key(), which is called so';
 
-CREATE FUNCTION outbox.erase_tenant(tenant text, max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+CREATE FUNCTION outbox.erase_tenant(tenant text, max_messages bigint DEFAULT NULL, reason text DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	IF tenant IS NULL OR tenant = '' THEN
@@ -3270,14 +3502,16 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the tenant that the messages were staged with.';
 	END IF;
 	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase_all('erase_tenant', tenant, NULL, max_messages) e;
+	UPDATE outbox.action a SET arguments = a.arguments - 'tenant', reason = NULL WHERE (a.arguments ->> 'tenant') COLLATE "C" = erase_tenant.tenant;
+	PERFORM outbox_internal.note_action('erase_tenant', jsonb_build_object('max_messages', max_messages), messages, reason);
 END $$;
 COMMENT ON FUNCTION outbox.erase_tenant IS
 'Delete everything of one tenant: its messages with their deliveries, outstanding ones too, and attempts, and the dedupe keys that are kept of it (outbox.dedupe_window). What is being sent at that moment is not called back.
-tenant: as the messages were staged with. max_messages: stop after so many; call it again until it returns 0 messages, each call in a transaction of its own, and no consumer waits for long.
+tenant: as the messages were staged with. max_messages: stop after so many; call it again until it returns 0 messages, each call in a transaction of its own, and no consumer waits for long. reason: kept in outbox.actions, which keeps neither the tenant nor what else was erased, and forgets what it had of that.
 All in the caller''s transaction. Reads that tenant''s messages only.
 Returns how many messages, deliveries and attempts were deleted. Errors: invalid_parameter_value if tenant is NULL or empty or max_messages not positive, feature_not_supported above READ COMMITTED.';
 
-CREATE FUNCTION outbox.erase_key(key text, tenant text DEFAULT NULL, max_messages bigint DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+CREATE FUNCTION outbox.erase_key(key text, tenant text DEFAULT NULL, max_messages bigint DEFAULT NULL, reason text DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	IF key IS NULL OR key = '' THEN
@@ -3285,22 +3519,24 @@ BEGIN
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the key that the messages were staged with.';
 	END IF;
 	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase_all('erase_key', tenant, key, max_messages) e;
+	PERFORM outbox_internal.note_action('erase_key', jsonb_build_object('max_messages', max_messages), messages, reason);
 END $$;
 COMMENT ON FUNCTION outbox.erase_key IS
 'Delete everything about one key, as outbox.erase_tenant() does for a tenant.
-key: as the messages were staged with. tenant: only this tenant''s. max_messages: as there.
+key: as the messages were staged with. tenant: only this tenant''s. max_messages, reason: as there.
 Returns how many messages, deliveries and attempts were deleted. Errors: as there, for key.';
 
-CREATE FUNCTION outbox.erase_message(id uuid, tenant text DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+CREATE FUNCTION outbox.erase_message(id uuid, tenant text DEFAULT NULL, reason text DEFAULT NULL, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.check_isolation('erase_message');
 	PERFORM outbox_internal.lock_message(id, tenant);
 	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase(ARRAY[id]) e;
+	PERFORM outbox_internal.note_action('erase_message', '{}', messages, reason);
 END $$;
 COMMENT ON FUNCTION outbox.erase_message IS
 'Delete one message with its deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
-id: the message. tenant: only if the message is this tenant''s.
+id: the message. tenant: only if the message is this tenant''s. reason: kept in outbox.actions, without which message it was.
 Returns how many messages, deliveries and attempts were deleted. Errors: null_value_not_allowed, no_data_found if there is no such message, feature_not_supported above READ COMMITTED.';
 
 CREATE FUNCTION outbox.status(id uuid DEFAULT NULL, dedupe_key text DEFAULT NULL, tenant text DEFAULT NULL)
@@ -3619,6 +3855,7 @@ BEGIN
 			UPDATE outbox.prune_position q SET reached = here WHERE q.ctid = place;
 		END IF;
 	END LOOP;
+	PERFORM outbox_internal.note_action('prune', jsonb_build_object('max_messages', max_messages), messages);
 	-- Whoever calls this believes the clock.
 	UPDATE outbox.retention_status t SET seen_at = clock_timestamp(), held_until = NULL
 	WHERE t.ctid = ANY (ARRAY(SELECT w.ctid FROM outbox.retention_status w WHERE w.held_until IS NOT NULL FOR UPDATE SKIP LOCKED));
@@ -3638,11 +3875,15 @@ BEGIN
 		n := outbox_internal.prune_dedupe_keys(2 * batch);
 		EXIT WHEN n < 2 * batch OR max_messages IS NOT NULL;
 	END LOOP;
+	LOOP
+		n := outbox_internal.prune_actions(batch);
+		EXIT WHEN n < batch OR max_messages IS NOT NULL;
+	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox.prune IS
 'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: what the server does by itself while outbox.auto_prune is on; for servers without the library preloaded, and for whoever does not want to wait.
 outbox.delivered_retention for delivered ones and for messages that nobody took, outbox.dead_retention for dead and cancelled ones, each counted from settlement, unless their tenant (outbox.ensure_tenant_retention()), or else their handler, has times of its own; of a message that nobody took, from the time that it was scheduled for, if it was. A dead one that holds up its key (on_dead => block) stays until it is requeued or cancelled.
-Expired entries of outbox.inbox go as well. With outbox.dedupe_window the dedupe keys of what is removed are kept for the rest of it, and go then. Where the library is not preloaded, deliveries that have expired (expires_at, ttl, max_age) are cancelled along.
+Expired entries of outbox.inbox, and rows of outbox.actions older than outbox.action_retention, go as well. With outbox.dedupe_window the dedupe keys of what is removed are kept for the rest of it, and go then. Where the library is not preloaded, deliveries that have expired (expires_at, ttl, max_age) are cancelled along.
 max_messages: stop after so many, outbox.prune_batch_size a statement. Such a call goes on where the last one ended, first with what has come of age since, then with all that is older, and when it has come to the end the next one begins again with the oldest; it also stops after having met 10000 messages that have to be kept, so it costs what it removes. Without, all of them are looked at, the oldest first. All in the caller''s transaction: call it often with a limit rather than seldom without, so that no long transaction holds back vacuum.
 Several calls may run at once, beside the server''s own: each takes other messages, and none waits for a locked one.
 Returns how many messages, deliveries and attempts were removed. Errors: invalid_parameter_value if max_messages is not positive, feature_not_supported above READ COMMITTED.';
@@ -3748,6 +3989,11 @@ BEGIN
 		did_some := did_some OR n > 0;
 	END IF;
 	IF NOT did_some THEN
+		n := outbox_internal.prune_actions(settings.batch);
+		st.actions := st.actions + n;
+		did_some := n > 0;
+	END IF;
+	IF NOT did_some THEN
 		DELETE FROM outbox.prune_position p WHERE p.ctid = ANY (ARRAY(
 			SELECT q.ctid FROM outbox.prune_position q WHERE q.kept_for <> ALL (r.kept_for) FOR UPDATE SKIP LOCKED));
 		st.next_at := greatest(st.began_at + settings.every, clock);
@@ -3758,7 +4004,7 @@ BEGIN
 	END IF;
 	UPDATE outbox.retention_status t SET next_at = st.next_at, seen_at = st.seen_at, held_until = NULL, began_at = st.began_at, swept = st.swept,
 		completed_at = st.completed_at, last_error = st.last_error, last_error_at = st.last_error_at,
-		messages = st.messages, deliveries = st.deliveries, attempts = st.attempts, inbox = st.inbox
+		messages = st.messages, deliveries = st.deliveries, attempts = st.attempts, inbox = st.inbox, actions = st.actions
 	WHERE t.ctid = status_place;
 END $$;
 COMMENT ON FUNCTION outbox_internal.retain IS 'Internal: one batch of the server''s own retention; whether it has done anything, and how long ago what comes next was to go';
@@ -3803,6 +4049,7 @@ BEGIN
 	VALUES (ensure_tenant_retention.tenant, ensure_tenant_retention.delivered_retention, ensure_tenant_retention.dead_retention)
 	ON CONFLICT ON CONSTRAINT tenant_retention_pkey
 	DO UPDATE SET delivered_retention = excluded.delivered_retention, dead_retention = excluded.dead_retention;
+	PERFORM outbox_internal.note_action('ensure_tenant_retention', jsonb_build_object('tenant', tenant, 'delivered_retention', delivered_retention, 'dead_retention', dead_retention), 1);
 END $$;
 COMMENT ON FUNCTION outbox.ensure_tenant_retention IS
 'Have messages of a tenant kept for longer or less long than the others, whatever handlers they were delivered to.
@@ -3814,7 +4061,11 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN
 	PERFORM outbox_internal.check_retention_tenant(tenant);
 	DELETE FROM outbox.tenant_retention t WHERE t.tenant = drop_tenant_retention.tenant COLLATE "C";
-	RETURN FOUND;
+	IF FOUND THEN
+		PERFORM outbox_internal.note_action('drop_tenant_retention', jsonb_build_object('tenant', tenant), 1);
+		RETURN true;
+	END IF;
+	RETURN false;
 END $$;
 COMMENT ON FUNCTION outbox.drop_tenant_retention IS
 'Have messages of a tenant kept as all others are.
@@ -3875,7 +4126,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.note_place IS 'Internal: have outbox.installation know of the restore that this data directory comes from, and of its site';
 
-CREATE FUNCTION outbox.adopt() RETURNS boolean
+CREATE FUNCTION outbox.adopt(reason text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	was_copy boolean;
@@ -3909,6 +4160,7 @@ BEGIN
 		PERFORM setval('outbox.on_settle_queue_id', k.highest)
 		FROM (SELECT max(k.id) AS highest FROM outbox.on_settle_queue k) k, outbox.on_settle_queue_id q WHERE k.highest >= q.last_value;
 	END IF;
+	PERFORM outbox_internal.note_action('adopt', '{}', was_copy::int, reason);
 	PERFORM outbox_internal.ring_handlers();
 	PERFORM outbox_internal.ring_rescan();
 	PERFORM outbox_internal.ring_launcher();
@@ -3917,6 +4169,7 @@ END $$;
 COMMENT ON FUNCTION outbox.adopt IS
 'Let this database send. A copy holds its deliveries, because the original may be sending them: a restored dump, a template copy, a logical subscriber, a restored physical backup, a server at another outbox.site. Call this once it is certain that the original will not, or that sending twice is right.
 What is outstanding is delivered from the commit on; cancel what should not be before. No other operation needs it: crash recovery, failover, rename and moving a tablespace keep the identity.
+reason: kept in outbox.actions.
 Returns true if the database was held, false if it could send already. Only the owner of the extension and superusers may call it.';
 
 -- What is wrong with a handler's options; NULL if nothing is.
@@ -4576,6 +4829,7 @@ BEGIN
 			USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, change it with outbox.alter_schedule() or outbox.ensure_schedule(), or drop it first.';
 	END IF;
 	PERFORM outbox_internal.fill_schedule(s, given, caller);
+	PERFORM outbox_internal.note_change('create_schedule', caller, given);
 	RETURN s.id;
 END $$;
 COMMENT ON FUNCTION outbox_internal.create_schedule IS 'Internal: body of outbox.create_schedule()';
@@ -4614,6 +4868,7 @@ BEGIN
 	PERFORM outbox_internal.check_reset('schedule', reset, given);
 	new := outbox_internal.populate_schedule(outbox_internal.reset_options('schedule', locked.s, reset), given);
 	PERFORM outbox_internal.change_schedule(locked.s, new, locked.st, caller);
+	PERFORM outbox_internal.note_change('alter_schedule', caller, CASE WHEN given ? 'new_name' THEN jsonb_set(given, '{name}', to_jsonb((locked.s).name)) ELSE given END);
 END $$;
 COMMENT ON FUNCTION outbox_internal.alter_schedule IS 'Internal: body of outbox.alter_schedule()';
 
@@ -4634,6 +4889,7 @@ BEGIN
 		s := outbox_internal.insert_schedule(given ->> 'name', caller);
 		IF s.id IS NOT NULL THEN
 			PERFORM outbox_internal.fill_schedule(s, given, caller);
+			PERFORM outbox_internal.note_change('ensure_schedule', caller, given);
 			RETURN '{created}';
 		END IF;
 	END LOOP;
@@ -4644,6 +4900,7 @@ BEGIN
 	changed := outbox_internal.changed_options('schedule', s, new);
 	IF changed <> '{}' THEN
 		PERFORM outbox_internal.change_schedule(s, new, locked.st, caller);
+		PERFORM outbox_internal.note_change('ensure_schedule', caller, given);
 	END IF;
 	RETURN changed;
 END $$;
@@ -4652,10 +4909,12 @@ COMMENT ON FUNCTION outbox_internal.ensure_schedule IS 'Internal: body of outbox
 CREATE FUNCTION outbox_internal.drop_schedule(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	locked record := outbox_internal.lock_schedule(outbox_internal.given(names, texts, 'schedule') ->> 'name');
+	given jsonb := outbox_internal.given(names, texts, 'schedule');
+	locked record := outbox_internal.lock_schedule(given ->> 'name');
 BEGIN
 	DELETE FROM outbox.schedule t WHERE t.id = (locked.s).id;
 	DELETE FROM outbox.schedule_status t WHERE t.schedule_id = (locked.s).id;
+	PERFORM outbox_internal.note_change('drop_schedule', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.drop_schedule IS 'Internal: body of outbox.drop_schedule()';
 
@@ -4668,6 +4927,7 @@ BEGIN
 	UPDATE outbox.schedule_status t
 	SET wake_at = 'infinity', paused_at = coalesce(t.paused_at, clock_timestamp()), paused_by = caller, paused_reason = given ->> 'reason'
 	WHERE t.schedule_id = (locked.s).id;
+	PERFORM outbox_internal.note_change('pause_schedule', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.pause_schedule IS 'Internal: body of outbox.pause_schedule()';
 
@@ -4676,7 +4936,8 @@ COMMENT ON FUNCTION outbox_internal.pause_schedule IS 'Internal: body of outbox.
 CREATE FUNCTION outbox_internal.resume_schedule(caller text, names text[], texts text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	locked record := outbox_internal.lock_schedule(outbox_internal.given(names, texts, 'schedule') ->> 'name');
+	given jsonb := outbox_internal.given(names, texts, 'schedule');
+	locked record := outbox_internal.lock_schedule(given ->> 'name');
 	s outbox.schedule := locked.s;
 	st outbox.schedule_status := locked.st;
 	at timestamptz := clock_timestamp();
@@ -4697,6 +4958,7 @@ BEGIN
 		paused_at = NULL, paused_by = NULL, paused_reason = NULL
 	WHERE t.schedule_id = s.id;
 	PERFORM outbox_internal.ring_schedules();
+	PERFORM outbox_internal.note_change('resume_schedule', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.resume_schedule IS 'Internal: body of outbox.resume_schedule()';
 
@@ -4896,6 +5158,7 @@ BEGIN
 		SET runs = t.runs + 1, last_run_at = clock_timestamp(), last_message_id = run_now.message_id
 		WHERE t.schedule_id = s.id;
 	END IF;
+	PERFORM outbox_internal.note_action('run_now', jsonb_build_object('name', s.name, 'scheduled_at', scheduled_at), 1, NULL, message_id);
 END $$;
 COMMENT ON FUNCTION outbox_internal.run_now IS 'Internal: body of outbox.run_now(), but for the function, which C runs';
 
@@ -4965,10 +5228,11 @@ COMMENT ON FUNCTION outbox.schedule_definition IS
 'The call of outbox.create_schedule() that creates the same schedule, with the options that are not at their defaults.
 name: of the schedule. Returns a statement without a semicolon at its end. Errors: undefined_object if there is no such schedule.';
 
-CREATE FUNCTION outbox.drop_schedule(name text) RETURNS void
+CREATE FUNCTION outbox.drop_schedule(name text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.drop_schedule IS
 'Drop a schedule. What it has staged stays. Waits while its function runs.
+reason: kept in outbox.actions.
 Errors: undefined_object if there is no such schedule.';
 
 CREATE FUNCTION outbox.pause_schedule(name text, reason text DEFAULT NULL) RETURNS void
@@ -4977,10 +5241,11 @@ COMMENT ON FUNCTION outbox.pause_schedule IS
 'Pause a schedule: until outbox.resume_schedule() its occurrences are missed. Waits while its function runs. Pausing a paused one changes the reason.
 Errors: undefined_object if there is no such schedule.';
 
-CREATE FUNCTION outbox.resume_schedule(name text) RETURNS void
+CREATE FUNCTION outbox.resume_schedule(name text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.resume_schedule IS
 'End a schedule''s pause: what was missed meanwhile is made up for as its catch_up says. An occurrence that has failed is tried again at once. One that waits for a time that the clock had reached before it was set back goes on from now.
+reason: kept in outbox.actions.
 Errors: undefined_object if there is no such schedule.';
 
 CREATE FUNCTION outbox.run_now(name text, scheduled_at timestamptz DEFAULT NULL) RETURNS uuid
@@ -5511,8 +5776,14 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.sender IS 'Internal: state of this database''s dispatcher and what it cannot do, as outbox.dispatchers shows them; why the database counts as a copy, NULL if it does not';
 
+CREATE VIEW outbox.actions AS
+SELECT a.id AS action_id, a.acted_at, a.action, a.login, a.role, a.message_id, a.arguments, a.affected, a.reason
+FROM outbox.action a CROSS JOIN (SELECT) AS nothing;
+COMMENT ON VIEW outbox.actions IS
+'What operators have done: a row for each call of a function that changed something, for as long as outbox.action_retention says. Found by an index: action_id, message_id, and ->> ''tenant'' of the arguments';
+
 CREATE FUNCTION outbox_internal.retention(OUT state text, OUT next_at timestamptz, OUT round_began_at timestamptz, OUT completed_at timestamptz,
-	OUT held_until timestamptz, OUT behind interval, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint, OUT inbox bigint,
+	OUT held_until timestamptz, OUT behind interval, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint, OUT inbox bigint, OUT actions bigint,
 	OUT counted_since timestamptz, OUT last_error text, OUT last_error_at timestamptz) RETURNS record
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
@@ -5522,8 +5793,8 @@ DECLARE
 	step interval;
 	first uuid;
 BEGIN
-	SELECT t.next_at, t.began_at, t.completed_at, t.held_until, t.messages, t.deliveries, t.attempts, t.inbox, t.counted_since, t.last_error, t.last_error_at
-	INTO next_at, round_began_at, completed_at, held_until, messages, deliveries, attempts, inbox, counted_since, last_error, last_error_at
+	SELECT t.next_at, t.began_at, t.completed_at, t.held_until, t.messages, t.deliveries, t.attempts, t.inbox, t.actions, t.counted_since, t.last_error, t.last_error_at
+	INTO next_at, round_began_at, completed_at, held_until, messages, deliveries, attempts, inbox, actions, counted_since, last_error, last_error_at
 	FROM outbox.retention_status t WHERE t.home = outbox_internal.home() LIMIT 1;
 	SELECT CASE
 		WHEN g.state = 'standby' THEN g.state
@@ -5549,7 +5820,7 @@ COMMENT ON FUNCTION outbox_internal.retention IS 'Internal: what outbox.retentio
 
 CREATE VIEW outbox.retention AS
 SELECT r.state, r.next_at, r.round_began_at, r.completed_at, r.held_until, r.behind, pg_catalog.date_part('epoch', r.behind) AS behind_seconds,
-	r.messages, r.deliveries, r.attempts, r.inbox, r.counted_since, r.last_error, r.last_error_at
+	r.messages, r.deliveries, r.attempts, r.inbox, r.actions, r.counted_since, r.last_error, r.last_error_at
 FROM outbox_internal.retention() r;
 COMMENT ON VIEW outbox.retention IS
 'What the server''s own retention has done, and what waits for it: one row. state: idle (between two rounds), working, clock (it went forward by more than it is believed, see held_until), off (outbox.auto_prune), copy (until outbox.adopt()), no dispatcher (of this database that is running: call outbox.prune()), standby. When the next round begins, since when one is going on, when the last one was completed; how long ago the first message that it has not looked at was to go (behind: under load it waits); what it has removed in all, since when; and what it has failed with, until a round is completed';
@@ -5927,6 +6198,15 @@ BEGIN
 			('handlers', 'failure_share', 'The share of them that failed, from 0 to 1'),
 			('handlers', 'held_until', 'Until when its receiver has asked to be left alone (Retry-After)'),
 			('handlers', 'gives_up_after', 'How long after its first attempt a message is given up about, if it keeps failing'),
+			('actions', 'action_id', 'Number of the row, which increases'),
+			('actions', 'acted_at', 'When it was done'),
+			('actions', 'action', 'Name of the function that was called'),
+			('actions', 'login', 'Role that had logged in (session_user)'),
+			('actions', 'role', 'Role that called, of functions for handlers and schedules; else the one chosen with SET ROLE, or login'),
+			('actions', 'message_id', 'The message, of what was done to one; NULL once it has been erased'),
+			('actions', 'arguments', 'What it was told, without secrets, headers and payloads, and without what was erased'),
+			('actions', 'affected', 'How many deliveries, messages or objects it changed'),
+			('actions', 'reason', 'Why, as it was given'),
 			('retention', 'state', 'idle, working, clock, off, copy, no dispatcher or standby'),
 			('retention', 'next_at', 'When the next round begins, or when this one was to'),
 			('retention', 'round_began_at', 'Since when a round is going on; NULL between two'),
@@ -5936,6 +6216,7 @@ BEGIN
 			('retention', 'messages', 'Messages removed by the server''s own retention; calls of outbox.prune() are not counted'),
 			('retention', 'deliveries', 'Their receipts'),
 			('retention', 'attempts', 'Their logged attempts'),
+			('retention', 'actions', 'Rows of outbox.actions that were older than outbox.action_retention'),
 			('retention', 'inbox', 'Entries of the inbox that had expired'),
 			('retention', 'counted_since', 'Since when these are counted'),
 			('retention', 'last_error', 'What it has failed with; NULL once a round is completed'),

@@ -70,8 +70,8 @@ Datum
 outbox_sql_retention_settings(PG_FUNCTION_ARGS)
 {
 	TupleDesc	desc;
-	Datum		values[5];
-	bool		nulls[5] = {false};
+	Datum		values[6];
+	bool		nulls[6] = {false};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
@@ -80,6 +80,7 @@ outbox_sql_retention_settings(PG_FUNCTION_ARGS)
 	values[2] = Int32GetDatum(outbox_prune_batch_size);
 	values[3] = BoolGetDatum(outbox_auto_prune);
 	values[4] = microseconds_to_interval(outbox_prune_interval * INT64CONST(1000));
+	values[5] = microseconds_to_interval(outbox_action_retention * USECS_PER_SEC);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
 }
 

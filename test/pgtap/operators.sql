@@ -75,10 +75,8 @@ SELECT lives_ok($$SELECT outbox.cancel('00000000-0000-7000-8000-000000000001', t
 -- An operator needs EXECUTE and nothing else; the tables stay closed.
 CREATE ROLE outbox_tap_operator;
 CREATE ROLE outbox_tap_nobody;
-GRANT EXECUTE ON FUNCTION outbox.requeue(uuid, text, text), outbox.requeue_where(text, text, text, text, timestamptz, timestamptz, boolean, bigint, boolean, boolean, timestamptz),
-	outbox.cancel(uuid, text, text, text), outbox.cancel_where(text, text, text, timestamptz, timestamptz, text, bigint, boolean),
-	outbox.retry_now(uuid, text, text), outbox.replay(text, timestamptz, timestamptz, text, text, boolean, bigint, boolean, timestamptz),
-	outbox.erase_tenant(text, bigint), outbox.prune(bigint), outbox.verify(), outbox.health(interval, interval, bigint, bigint, interval, bigint) TO outbox_tap_operator;
+GRANT EXECUTE ON FUNCTION outbox.requeue, outbox.requeue_where, outbox.cancel, outbox.cancel_where, outbox.retry_now, outbox.replay,
+	outbox.erase_tenant, outbox.prune, outbox.verify, outbox.health TO outbox_tap_operator;
 GRANT SELECT ON outbox.deliveries, outbox.dead_letters, outbox.backlog, outbox.attempts, outbox.handler_stats TO outbox_tap_operator;
 GRANT EXECUTE ON FUNCTION outbox_internal.backlog() TO outbox_tap_operator;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pg_temp TO PUBLIC;

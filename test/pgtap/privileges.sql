@@ -23,6 +23,11 @@ INSERT INTO privilege VALUES
 ('function', 'reset_stats staged', 'OW'),
 ('function', 'create_handler alter_handler ensure_handler drop_handler handler_definition rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
 ('function', 'ensure_tenant_retention drop_tenant_retention', 'W'),
+('procedure', 'requeue_all', 'OW'),
+('view', 'actions', 'OW'),
+('table', 'action', 'W'),
+('sequence', 'action_id', 'W'),
+('internal', 'note_action note_change forget_in_actions prune_actions requeue_batch count_settled', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
 ('internal', 'dispatchers backlog stat_handlers stat_histograms stat_dispatcher', 'OMW'),

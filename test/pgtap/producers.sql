@@ -17,7 +17,7 @@ FROM (VALUES
 	('outbox.stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay,expires_at,ttl}'::text[]),
 	('outbox.try_stage', '{topic,payload,key,dedupe_key,tenant,correlation_id,headers,deliver_at,delay,min_version,replace_key,max_delay,expires_at,ttl,id,status,detail}'),
 	('outbox.stage_many', '{topic,payloads,keys,dedupe_keys,tenant,correlation_id,headers,deliver_at,delay,min_version,expires_at,ttl}'),
-	('outbox.drop_handler', '{handler}'), ('outbox.pause_handler', '{handler,reason}'), ('outbox.resume_handler', '{handler}')) v (f, names)
+	('outbox.drop_handler', '{handler,reason}'), ('outbox.pause_handler', '{handler,reason}'), ('outbox.resume_handler', '{handler,reason}')) v (f, names)
 	JOIN pg_proc p ON p.oid = v.f::regproc;
 SELECT is((pronargs - pronargdefaults)::int, required, proname || ' requires as few arguments as it can')
 FROM (VALUES ('outbox.stage', 1), ('outbox.stage_text', 2), ('outbox.stage_bytes', 2), ('outbox.try_stage', 1), ('outbox.stage_many', 2), ('outbox.create_handler', 2), ('outbox.alter_handler', 1),

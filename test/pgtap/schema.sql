@@ -79,7 +79,7 @@ $$, 'what is an interval is there in seconds too, for exporters that know number
 -- One name for one thing.
 SELECT is_empty($$
 	SELECT c.oid::regclass FROM pg_class c
-	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'v' AND c.relname NOT IN ('dispatchers', 'messages', 'retention', 'schedules', 'stat_dispatcher', 'topics', 'unrouted', 'watched')
+	WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'v' AND c.relname NOT IN ('actions', 'dispatchers', 'messages', 'retention', 'schedules', 'stat_dispatcher', 'topics', 'unrouted', 'watched')
 		AND 2 <> (SELECT count(*) FROM pg_attribute a WHERE a.attrelid = c.oid AND (a.attname, a.atttypid) IN (('handler', 'text'::regtype), ('handler_id', 'int'::regtype)))
 $$, 'every view of deliveries or handlers can be joined by handler or handler_id');
 SELECT is_empty($$

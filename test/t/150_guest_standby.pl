@@ -115,6 +115,7 @@ my %refused = (
 	accept => "SELECT outbox.accept('elsewhere', 'm')",
 	requeue => "SELECT outbox.requeue('$id')",
 	requeue_where => "SELECT outbox.requeue_where('one')",
+	requeue_all => "CALL outbox.requeue_all('one')",
 	replay => "SELECT outbox.replay('one', '-infinity')",
 	cancel => "SELECT outbox.cancel('$id')",
 	cancel_where => "SELECT outbox.cancel_where('one')",
