@@ -165,11 +165,12 @@ typedef struct HandlerColumns
 	AttrNumber	max_age;
 } HandlerColumns;
 
-/* As in SQL: a day has 24 hours there, whatever the clocks do. */
+/* As extract(epoch) counts it: a day has 24 hours, whatever the clocks do. */
 static int64
 interval_us(const Interval *interval)
 {
-	return interval->time + (interval->day + interval->month * INT64CONST(30)) * USECS_PER_DAY;
+	return interval->time + (interval->day + interval->month % MONTHS_PER_YEAR * INT64CONST(30)) * USECS_PER_DAY +
+		(int64) (interval->month / MONTHS_PER_YEAR * DAYS_PER_YEAR * USECS_PER_DAY);
 }
 
 static void

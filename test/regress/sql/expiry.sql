@@ -29,6 +29,13 @@ SELECT outbox.stage('doc.saved', '11') IS NOT NULL AS staged;
 SELECT outbox.alter_handler('young', reset => '{max_age}');
 SELECT outbox.stage('doc.saved', '12') IS NOT NULL AS staged;
 SELECT payload, handler, expires_after FROM pg_temp.staged WHERE payload::int > 10;
+-- Years and months are as long wherever they are counted.
+SELECT outbox.alter_handler('young', max_age => '1 year 1 mon');
+SELECT outbox.stage('doc.saved', '13') AS aged \gset
+SELECT expires_after FROM pg_temp.staged WHERE payload = '13' AND handler = 'young';
+SELECT outbox.reschedule(:'aged', staged_at) FROM outbox.messages WHERE message_id = :'aged';
+SELECT extract(epoch FROM expires_at - due_at)::int AS expires_after FROM outbox.deliveries WHERE message_id = :'aged' AND handler = 'young';
+SELECT outbox.alter_handler('young', reset => '{max_age}');
 
 -- Nobody claims what has expired; where no dispatcher is, prune() cancels it.
 CALL regress.empty();
