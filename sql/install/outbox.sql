@@ -5590,7 +5590,7 @@ CREATE FUNCTION outbox_internal.reset_counters(handler_id int) RETURNS void
 LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_reset_counters';
 COMMENT ON FUNCTION outbox_internal.reset_counters IS 'Internal: have the counters of a handler begin at zero; NULL: of all of this database, and its dispatcher''s';
 
-CREATE FUNCTION outbox.reset_stats(handler text DEFAULT NULL) RETURNS void
+CREATE FUNCTION outbox.reset_stats(handler text DEFAULT NULL, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	only_handler int;
@@ -5598,11 +5598,16 @@ BEGIN
 	IF handler IS NOT NULL THEN
 		only_handler := outbox_internal.live_handler(handler);
 	END IF;
+	-- A standby has numbers of its own, and keeps no record.
+	IF NOT pg_is_in_recovery() THEN
+		PERFORM outbox_internal.note_action('reset_stats', jsonb_build_object('handler', handler), 1, reason);
+	END IF;
 	PERFORM outbox_internal.reset_counters(only_handler);
 END $$;
 COMMENT ON FUNCTION outbox.reset_stats IS
 'Have the numbers of outbox.stat_handlers and outbox.stat_histograms begin at zero again, at once and whatever becomes of the transaction.
 handler: of this one only; NULL: of all, and those of outbox.stat_dispatcher.
+reason: kept in outbox.actions.
 Errors: undefined_object if there is no such handler.';
 
 CREATE FUNCTION outbox_internal.metric_list(OUT place int, OUT name text, OUT type text, OUT help text) RETURNS SETOF record

@@ -46,7 +46,8 @@ is($node->sql("BEGIN; SELECT outbox.cancel_where('push'); ROLLBACK; SELECT outbo
 is($node->sql(numbers('push', 'cancelled')), 2, 'once, when that commits');
 
 # --- from the commit, however long that took
-$node->sql("SELECT outbox.reset_stats('push')");
+$node->sql("SELECT outbox.reset_stats('push', 'a test')");
+is($node->sql("SELECT arguments ->> 'handler' || ': ' || reason FROM outbox.actions WHERE action = 'reset_stats'"), 'push: a test', 'that numbers were reset is written down');
 is($node->sql(numbers('push', "staged, delivered, attempts, deliveries_timed, stats_reset > clock_timestamp() - interval '1 minute'")), '0 0 0 0 t', 'numbers begin anew');
 $node->sql("BEGIN; SELECT outbox.stage('a.x'); SELECT pg_sleep(3); COMMIT");
 $node->wait_for(numbers('push', 'deliveries_timed, delivery_seconds < 2.5'), '1 t', 'the time from commit to answer does not begin before the commit');
