@@ -430,15 +430,21 @@ set_apart(OutboxJob *job)
 	return curl_easy_setopt(job->easy, CURLOPT_SSL_OPTIONS, options);
 }
 
+/* Newer versions of libcurl have a message of their own, with no more than the option's number. */
 bool
 outbox_job_accepts(OutboxJob *job, CURLcode result)
 {
+	char		said[100];
+
 	if (result == CURLE_OK)
 		return true;
 	if (result == CURLE_OUT_OF_MEMORY)
 		job->error[0] = '\0';
-	else if (job->error[0] == '\0')
-		snprintf(job->error, sizeof(job->error), "libcurl refuses an option of the handler: %s", curl_easy_strerror(result));
+	else
+	{
+		snprintf(said, sizeof(said), "%.99s", job->error[0] != '\0' ? job->error : curl_easy_strerror(result));
+		snprintf(job->error, sizeof(job->error), "libcurl refuses an option of the handler: %s", said);
+	}
 	return false;
 }
 
@@ -644,7 +650,7 @@ outbox_job_is_shared(const OutboxJob *job)
 bool
 outbox_job_was_reset(const OutboxJob *job)
 {
-	return strstr(job->error, "(err ") != NULL || strstr(job->error, "reset by") != NULL;
+	return strstr(job->error, "(err ") != NULL || (strstr(job->error, "stream ") != NULL && strstr(job->error, "reset by") != NULL);
 }
 
 bool

@@ -347,8 +347,10 @@ check_nagging(void)
 static int	opened_authorities;
 static bool ever_opened;
 
-/* How OpenSSL opens files.  These stand before the C library's. */
-FILE *
+/* How OpenSSL opens files.  These stand before the C library's, for other libraries too. */
+#define STANDS_BEFORE __attribute__((visibility("default")))
+
+STANDS_BEFORE FILE *
 fopen64(const char *path, const char *mode)
 {
 	FILE	   *(*real) (const char *, const char *) = (FILE *(*) (const char *, const char *)) dlsym(RTLD_NEXT, "fopen64");
@@ -361,7 +363,7 @@ fopen64(const char *path, const char *mode)
 	return real(path, mode);
 }
 
-FILE *
+STANDS_BEFORE FILE *
 fopen(const char *path, const char *mode)
 {
 	return fopen64(path, mode);
