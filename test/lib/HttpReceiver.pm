@@ -39,10 +39,10 @@ use File::Temp qw(tempfile);
 use IO::Handle;
 use IO::Socket::IP;
 use IO::Socket::UNIX;
-use JSON::PP ();
 use Patience;
 use POSIX qw(:sys_wait_h);
 use Socket qw(AF_UNIX SOCK_STREAM PF_UNSPEC SOL_SOCKET SO_LINGER IPPROTO_TCP TCP_NODELAY SOMAXCONN);
+use Storable ();
 use Time::HiRes qw(time sleep);
 
 my @running;
@@ -259,23 +259,36 @@ END
 sub _ask
 {
 	my ($self, $question) = @_;
-	my $line = JSON::PP->new->ascii->canonical->encode($question) . "\n";
-	while (length $line)
+	my $bytes = _pack($question);
+	my $at = 0;
+	while ($at < length $bytes)
 	{
-		my $n = syswrite $self->{control}, $line;
+		my $n = syswrite $self->{control}, $bytes, length($bytes) - $at, $at;
 		die "receiver is gone: $!" unless defined $n;
-		substr($line, 0, $n, '');
+		$at += $n;
 	}
-	my $answer = '';
-	while ($answer !~ /\n$/)
+	my ($said, $answer) = ('');
+	until ($answer = _unpack($said))
 	{
-		my $n = sysread $self->{control}, $answer, 65536, length $answer;
+		my $n = sysread $self->{control}, $said, 65536, length $said;
 		next if !defined $n && $! == EINTR;
 		die 'receiver is gone' unless $n;
 	}
-	$answer = JSON::PP->new->decode($answer);
 	die "receiver: $answer->{error}" if $answer->{error};
 	return $answer;
+}
+
+# Questions and answers as bytes behind their length.  (Some answers to requests
+# are of megabytes, which JSON in Perl takes seconds to read.)
+sub _pack { return pack 'N/a*', Storable::nfreeze($_[0]); }
+
+# Takes one from what was read, if it is there whole.
+sub _unpack
+{
+	return if length $_[0] < 4 || length $_[0] < 4 + unpack 'N', $_[0];
+	my $bytes = unpack 'N/a*', $_[0];
+	substr $_[0], 0, 4 + length $bytes, '';
+	return Storable::thaw($bytes);
 }
 
 # The log has one line a request: fields separated by tabs, bytes that would
@@ -634,13 +647,12 @@ sub read_control
 	my $n = sysread $self->{control}, $self->{asked}, 65536, length($self->{asked} // '');
 	return 1 if !defined $n && ($! == EAGAIN || $! == EINTR);
 	return 0 unless $n;
-	while ($self->{asked} =~ s/^([^\n]*)\n//)
+	while (my $question = HttpReceiver::_unpack($self->{asked}))
 	{
-		my $question = JSON::PP->new->decode($1);
 		my $do = HttpReceiver::Child->can("do_$question->{do}");
 		my $answer = $do ? $do->($self, $question) : { error => "cannot $question->{do}" };
 		$self->{control}->blocking(1);
-		syswrite $self->{control}, JSON::PP->new->ascii->encode($answer) . "\n";
+		syswrite $self->{control}, HttpReceiver::_pack($answer);
 		$self->{control}->blocking(0);
 	}
 	return 1;

@@ -159,7 +159,7 @@ my $many = OutboxCluster->create(
 	'many',
 	extension => 0,
 	conf => "max_worker_processes = 9\noutbox.max_databases = 4\nlog_min_messages = debug1");
-my $databases = 200;
+my $databases = 100;
 my @with_outbox = (1, $databases / 2, $databases);
 my $mark = 0;
 

@@ -87,7 +87,7 @@ foreach my $t ('auto', 'curl')
 
 	# --- a lookup that never ends, beside a handler that goes on
 	$node->handler("never$_", ["$t.never"], "http://never" . ($_ % 2 ? '' : '2') . ".test/$_", backoff => $fast, max_attempts => 2, breaker_threshold => 0,
-		connect_timeout => '10 s', concurrency => 4) foreach $t eq 'auto' ? (1 .. 4) : (5 .. 8);
+		connect_timeout => '6 s', concurrency => 4) foreach $t eq 'auto' ? (1 .. 4) : (5 .. 8);
 	$node->handler("steady_$t", ["$t.steady"], $receiver->url("/steady_$t"), concurrency => 1);
 	$node->stage("$t.never") foreach 1 .. 2;
 	$node->wait_for('SELECT max(in_flight) >= 8 FROM outbox.dispatchers', 't', "$t: eight lookups hang");
