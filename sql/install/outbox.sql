@@ -633,11 +633,15 @@ CREATE FUNCTION outbox_internal.note_action(action text, arguments jsonb, affect
 	caller text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	IF affected > 0 THEN
+	-- A subscriber of a publication has its publisher's rows and not its sequence.
+	WHILE affected > 0 LOOP
 		INSERT INTO outbox.action (action, role, message_id, arguments, affected, reason)
 		VALUES (note_action.action, coalesce(caller, nullif(current_setting('role'), 'none'), session_user), note_action.message_id,
-			jsonb_strip_nulls(note_action.arguments), note_action.affected, note_action.reason);
-	END IF;
+			jsonb_strip_nulls(note_action.arguments), note_action.affected, note_action.reason)
+		ON CONFLICT ON CONSTRAINT action_pkey DO NOTHING;
+		EXIT WHEN FOUND;
+		PERFORM setval('outbox.action_id', max(a.id)) FROM outbox.action a;
+	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_internal.note_action IS 'Internal: write down what an operator has done: the function, what it was told, how much it changed, why, for which message if it was for one, and the role that called it';
 

@@ -54,7 +54,8 @@ static TimestampTz next_at = DT_NOBEGIN;	/* DT_NOBEGIN: not known yet */
 static const OutboxTableLock locks[] = {
 	{"installation", AccessShareLock}, {"handler", AccessShareLock}, {"tenant_retention", AccessShareLock},
 	{"message", RowExclusiveLock}, {"delivery", AccessShareLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock},
-	{"inbox", RowExclusiveLock}, {"action", RowExclusiveLock}, {"prune_position", RowExclusiveLock}, {"retention_status", RowExclusiveLock}
+	{"inbox", RowExclusiveLock}, {"action", RowExclusiveLock}, {"dedupe_key", RowExclusiveLock},
+	{"prune_position", RowExclusiveLock}, {"retention_status", RowExclusiveLock}
 };
 
 static OutboxPlan retain_plan = {

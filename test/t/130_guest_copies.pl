@@ -133,7 +133,7 @@ sub looked_at
 $node->sql('CREATE DATABASE pieces');
 is(restore_part('pieces', "$dir/whole", qr/ EXTENSION | FUNCTION /), '', 'first the extension');
 looked_at('pieces');
-foreach my $table (qw(delivery receipt on_settle_queue attempt handler handler_status handler_secret message installation consumer inbox topic))
+foreach my $table (qw(delivery receipt on_settle_queue attempt handler handler_status handler_secret message installation consumer inbox topic tenant_retention action))
 {
 	is(restore_part('pieces', "$dir/whole", qr/ TABLE DATA outbox \Q$table\E /), '', "then $table");
 	looked_at('pieces');
