@@ -2208,7 +2208,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched,topics}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,requeue_all,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,staged}',
+		('operator', '{requeue,requeue_where,requeue_all,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,staged,report}',
 			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention,actions,topics}'),
 		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
@@ -6509,6 +6509,458 @@ before_message_id, before_handler_id: message_id and handler_id of the last row 
 max_rows: how many at most, 1 to 10000.
 Each page costs what it shows and what it passes over: with a correlation_id, key or tenant what other conditions leave out of its messages (of a tenant with more than 10000, if only outstanding, dead or cancelled ones are asked for, what belongs to others among these); else what topic leaves out, and handler among outstanding and delivered ones.
 Errors: invalid_parameter_value for an unknown state, an impossible range or a wrong max_rows, undefined_object for an unknown handler.';
+
+-----------------------------------------------------------------------------
+-- The report: one page of HTML for whoever is woken up.
+--
+-- Functions for small pieces of HTML, then one for each section.  Whatever
+-- comes from users or receivers passes through report_text(); what is written
+-- here is ASCII, and well-formed as XML.  Sections show the worst ten and count
+-- the rest.  Of the large tables only index ranges of a bounded number of rows
+-- are read, in functions of their own that pin the plan.
+-----------------------------------------------------------------------------
+
+-- A text as content or attribute, cut after max characters.  Control characters XML does not allow.
+CREATE FUNCTION outbox_internal.report_text(value text, max int DEFAULT 300) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT replace(replace(replace(replace(replace(regexp_replace(left(value, max), '[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]', '?', 'g'),
+		'&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;'), '''', '&#39;') || CASE WHEN length(value) > max THEN '&#8230;' ELSE '' END
+$$;
+COMMENT ON FUNCTION outbox_internal.report_text IS 'Internal: a text as HTML, cut after max characters';
+
+CREATE FUNCTION outbox_internal.report_count(n numeric) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT to_char(n, 'FM999,999,999,999,999,990')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_count IS 'Internal: a number with its thousands apart';
+
+CREATE FUNCTION outbox_internal.report_duration(seconds float8) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT CASE
+		WHEN seconds = 'infinity' THEN 'over 1000 s'
+		WHEN seconds < 0.001 THEN round(seconds::numeric * 1000000) || ' &#181;s'
+		WHEN seconds < 1 THEN round(seconds::numeric * 1000) || ' ms'
+		WHEN seconds < 10 THEN trim_scale(round(seconds::numeric, 1)) || ' s'
+		WHEN seconds < 120 THEN round(seconds) || ' s'
+		WHEN seconds < 7200 THEN floor(seconds / 60) || ' min'
+		WHEN seconds < 172800 THEN floor(seconds / 3600) || ' h'
+		ELSE floor(seconds / 86400) || ' days' END
+$$;
+COMMENT ON FUNCTION outbox_internal.report_duration IS 'Internal: seconds in the unit that suits them';
+
+CREATE FUNCTION outbox_internal.report_when(at timestamptz) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT format('<span title="%s">%s</span>', to_char(at, 'YYYY-MM-DD HH24:MI:SS TZ'),
+		CASE WHEN at > clock_timestamp() THEN 'in ' || outbox_internal.report_duration(extract(epoch FROM at - clock_timestamp())::float8)
+			ELSE outbox_internal.report_duration(extract(epoch FROM clock_timestamp() - at)::float8) || ' ago' END)
+	WHERE isfinite(at)
+$$;
+COMMENT ON FUNCTION outbox_internal.report_when IS 'Internal: a time as its distance from now, and itself to whoever points at it';
+
+CREATE FUNCTION outbox_internal.report_bar(share float8, look text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT format('<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="track" width="100" height="8"/><rect class="%s" width="%s" height="8"/></svg>',
+		look, round(100 * greatest(0, least(1, coalesce(share, 0)))::numeric, 1))
+$$;
+COMMENT ON FUNCTION outbox_internal.report_bar IS 'Internal: a horizontal bar of a share of 1';
+
+-- Where a time is between 100 us and 1000 s, a seventh of the width for each power of ten.
+CREATE FUNCTION outbox_internal.report_place(seconds float8) RETURNS numeric
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT round(((log(greatest(0.0001, least(1000, seconds))) + 4) * 100 / 7)::numeric, 1)
+$$;
+COMMENT ON FUNCTION outbox_internal.report_place IS 'Internal: the place of a time on a logarithmic scale from 100 us to 1000 s, in percent';
+
+CREATE FUNCTION outbox_internal.report_quantiles(p50 float8, p99 float8) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT format('<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="track" width="100" height="8"/><path class="tick" d="%s"/><rect class="delivered" x="%s" y="2" width="%s" height="4"/><rect class="mark" x="%2$s" width="1" height="8"/></svg>',
+		'M14.3 0V8M28.6 0V8M42.9 0V8M57.1 0V8M71.4 0V8M85.7 0V8', least(99, outbox_internal.report_place(p50)),
+		greatest(1, outbox_internal.report_place(p99) - outbox_internal.report_place(p50)))
+	WHERE p50 IS NOT NULL
+$$;
+COMMENT ON FUNCTION outbox_internal.report_quantiles IS 'Internal: a bar from p50 to p99 on the scale of report_place()';
+
+-- The next higher one of 1, 2, 5, 10, 20 ...
+CREATE FUNCTION outbox_internal.report_top(highest float8) RETURNS float8
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT min(m * p.power) FROM unnest('{1,2,5,10}'::float8[]) m, (SELECT power(10::float8, floor(log(greatest(1, highest)))) AS power) p
+	WHERE m * p.power >= greatest(1, highest)
+$$;
+COMMENT ON FUNCTION outbox_internal.report_top IS 'Internal: where the axis of a chart ends';
+
+-- Heads are set apart by |; those of columns of numbers begin with #.
+CREATE FUNCTION outbox_internal.report_table(heads text, rows text, rest text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT format('<div class="scroll"><table><thead><tr>%s</tr></thead><tbody>%s</tbody></table></div>%s',
+		(SELECT string_agg(CASE WHEN h LIKE '#%' THEN '<th class="n">' || substr(h, 2) ELSE '<th>' || h END || '</th>', '' ORDER BY n) FROM string_to_table(heads, '|') WITH ORDINALITY u (h, n)),
+		rows, '<p class="rest">' || rest || '</p>')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_table IS 'Internal: a table of rows that are HTML already, and what the rest is, if anything';
+
+CREATE FUNCTION outbox_internal.report_section(title text, note text, body text, instead text, look_at text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT format('<section><h2>%s%s</h2>%s<p class="more"><code>%s</code></p></section>', title, ' <small>' || note || '</small>',
+		coalesce(body, '<p class="nothing">' || instead || '</p>'), outbox_internal.report_text(look_at))
+$$;
+COMMENT ON FUNCTION outbox_internal.report_section IS 'Internal: a section with its title, a note beside it, what to say where there is nothing, and where to look further';
+
+CREATE FUNCTION outbox_internal.report_style() RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT '
+:root { color-scheme: light dark; --page: #f3f5f8; --card: #ffffff; --line: #dfe4ea; --text: #18202a; --quiet: #566270; --track: #e9edf2;
+	--delivered: #2f6fde; --outstanding: #d08700; --dead: #cf222e; --ok: #17733a; --warn: #8a5a00; --critical: #b4161f;
+	--ok-page: #e3f5e8; --warn-page: #fdf1d6; --critical-page: #fde4e4 }
+@media (prefers-color-scheme: dark) { :root { --page: #0f1318; --card: #181e26; --line: #2b333e; --text: #e7ebf0; --quiet: #9daab8; --track: #252d37;
+	--delivered: #5d9bff; --outstanding: #e8ac3f; --dead: #ff6b6b; --ok: #62d68b; --warn: #f2bd55; --critical: #ff8a85;
+	--ok-page: #12301f; --warn-page: #352a10; --critical-page: #421a1b } }
+* { box-sizing: border-box }
+body { margin: 0 auto; padding: 20px; max-width: 1240px; background: var(--page); color: var(--text); font: 14px/1.45 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif }
+h1 { font-size: 16px; margin: 0 } h2 { font-size: 15px; margin: 0 0 10px } small { font-weight: normal; color: var(--quiet); font-size: 12px; margin-left: 4px }
+p { margin: 0 } ul { margin: 8px 0 0; padding-left: 18px } li, td, dd { overflow-wrap: anywhere; unicode-bidi: isolate }
+.verdict { display: flex; gap: 24px; padding: 18px 20px; border-radius: 8px; border-left: 8px solid; margin-bottom: 14px }
+.verdict .status { font-size: 30px; line-height: 1.2; font-weight: 700; white-space: nowrap } .verdict .about { color: var(--quiet) }
+.ok { background: var(--ok-page); border-color: var(--ok) } .ok .status { color: var(--ok) }
+.warn { background: var(--warn-page); border-color: var(--warn) } .warn .status { color: var(--warn) }
+.critical { background: var(--critical-page); border-color: var(--critical) } .critical .status { color: var(--critical) }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(104px, 1fr)); gap: 10px; margin: 0 0 14px }
+dl div, section { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px }
+dt { color: var(--quiet); font-size: 12px } dd small { display: block; margin: 0 } dd { margin: 0; font-size: 20px; font-variant-numeric: tabular-nums } dd.bad { color: var(--critical) } dd.odd { color: var(--warn) }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 0 14px }
+section { padding: 14px 16px; margin-bottom: 14px; min-width: 0 }
+.scroll { overflow-x: auto } table { width: 100%; border-collapse: collapse; font-size: 13px }
+th { text-align: left; font-weight: 600; font-size: 12px; color: var(--quiet); white-space: nowrap } th, td { padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top }
+th:last-child, td:last-child { padding-right: 0 } .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap } td.g { width: 12%; min-width: 90px; padding-top: 9px } td.w { min-width: 120px } .s { white-space: nowrap }
+.bad { color: var(--critical); font-weight: 600 } .odd { color: var(--warn); font-weight: 600 } .quiet, .rest, .nothing, .more { color: var(--quiet) }
+.rest, .nothing, .more { font-size: 12px; margin-top: 8px } .nothing { font-size: 13px; margin: 2px 0 } code { font: 12px ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere }
+svg { display: block; width: 100% } svg.bar { height: 10px; border-radius: 2px } svg text { fill: var(--quiet); font-size: 11px; font-family: inherit }
+.track { fill: var(--track) } .grid { stroke: var(--line); fill: none; vector-effect: non-scaling-stroke } .tick { stroke: var(--card); stroke-width: 2; vector-effect: non-scaling-stroke } .mark { fill: var(--text) } .delivered { fill: var(--delivered) } .outstanding { fill: var(--outstanding) } .dead { fill: var(--dead) }
+.quantile { stroke: var(--text); stroke-dasharray: 3 2 } svg text.strong { fill: var(--text); font-weight: 600 } .key { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin: 0 4px 0 12px }
+.key.first { margin-left: 0 } .key.delivered { background: var(--delivered) } .key.outstanding { background: var(--outstanding) } .key.dead { background: var(--dead) }
+footer { color: var(--quiet); font-size: 12px } @media print { body { max-width: none } section { break-inside: avoid } }
+'
+$$;
+COMMENT ON FUNCTION outbox_internal.report_style IS 'Internal: the style sheet of outbox.report()';
+
+-- What became of messages that were staged lately: in sixty steps, by their ids,
+-- which begin with the time.  Each step has eight pieces; of each at most 200
+-- messages are read, and if there are more it is taken to go on as these do.
+CREATE FUNCTION outbox_internal.report_steps(first_at timestamptz, step interval, OUT n int, OUT messages float8, OUT outstanding float8, OUT dead float8,
+	OUT sampled boolean) RETURNS SETOF record
+LANGUAGE plpgsql STABLE ROWS 60 SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
+SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+	milliseconds CONSTANT float8 := extract(epoch FROM step) * 1000 / 8;
+BEGIN
+	RETURN QUERY
+	SELECT g.piece / 8, sum(c.messages * t.times), sum(s.outstanding * t.times), sum(s.dead * t.times), bool_or(p.last IS NOT NULL)
+	FROM generate_series(0, 479) g (piece)
+	CROSS JOIN LATERAL (SELECT outbox_internal.id_floor(first_at + g.piece * step / 8) AS low, outbox_internal.id_floor(first_at + (g.piece + 1) * step / 8) AS high OFFSET 0) r
+	CROSS JOIN LATERAL (
+		SELECT (SELECT m.id FROM outbox.message m WHERE m.id >= r.low AND m.id < r.high ORDER BY m.id OFFSET 199 LIMIT 1) AS last OFFSET 0) p
+	CROSS JOIN LATERAL (
+		SELECT CASE WHEN p.last IS NULL THEN (SELECT count(*) FROM outbox.message m WHERE m.id >= r.low AND m.id < r.high) ELSE 200 END AS messages OFFSET 0) c
+	-- Of the last one that was read, how long after the beginning it was staged: a time in milliseconds is what an id begins with.
+	CROSS JOIN LATERAL (
+		SELECT CASE WHEN p.last IS NULL THEN 1 ELSE greatest(1, milliseconds / (1
+			+ ('x' || left(replace(p.last::text, '-', ''), 12))::bit(48)::bigint - ('x' || left(replace(r.low::text, '-', ''), 12))::bit(48)::bigint)) END AS times) t
+	CROSS JOIN LATERAL (
+		SELECT count(*) FILTER (WHERE d.outstanding AND NOT d.dead) AS outstanding, count(*) FILTER (WHERE d.dead) AS dead
+		FROM (
+			SELECT u.message_id, bool_or(u.outstanding) AS outstanding, bool_or(u.dead) AS dead
+			FROM (
+				(SELECT o.message_id, true AS outstanding, false AS dead FROM outbox.delivery o
+				WHERE o.message_id >= r.low AND o.message_id < r.high AND o.message_id <= coalesce(p.last, r.high) ORDER BY o.message_id LIMIT 500)
+				UNION ALL
+				(SELECT b.message_id, false, b.state = 4 FROM outbox.receipt b
+				WHERE b.state + 0 IN (4, 5) AND b.message_id >= r.low AND b.message_id < r.high AND b.message_id <= coalesce(p.last, r.high) ORDER BY b.message_id LIMIT 500)) u
+			GROUP BY u.message_id) d
+		WHERE c.messages > 0) s
+	GROUP BY g.piece / 8;
+END $$;
+COMMENT ON FUNCTION outbox_internal.report_steps IS 'Internal: how many messages were staged in each of sixty steps of time, and of how many of them something is outstanding or dead, estimated where there are too many to read';
+
+CREATE FUNCTION outbox_internal.report_throughput(period interval) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH scale AS MATERIALIZED (
+		SELECT date_trunc('second', clock_timestamp()) + interval '1 second' - period AS first_at, period / 60 AS step, extract(epoch FROM period)::float8 AS seconds
+	), step AS MATERIALIZED (
+		SELECT s.*, greatest(0, s.messages - s.outstanding - s.dead) AS done FROM scale, outbox_internal.report_steps(scale.first_at, scale.step) s
+	), chart AS MATERIALIZED (
+		SELECT outbox_internal.report_top(max(messages)) AS top, sum(messages) AS messages, bool_or(sampled) AS sampled FROM step
+	), bar AS (
+		SELECT string_agg(format('<g><title>%s: %s done, %s outstanding, %s dead</title>%s</g>', to_char(scale.first_at + step.n * scale.step, 'YYYY-MM-DD HH24:MI:SS'),
+			outbox_internal.report_count(step.done::numeric), outbox_internal.report_count(step.outstanding::numeric), outbox_internal.report_count(step.dead::numeric), part.rects), '' ORDER BY step.n) AS all_bars
+		FROM scale, chart, step
+		CROSS JOIN LATERAL (
+			-- One upon the other; what there is at all is two pixels high.
+			SELECT string_agg(format('<rect class="%s" x="%s" y="%s" width="17" height="%s"/>', p.look, 62 + step.n * 19, round((160 - p.top)::numeric, 1), round(p.height::numeric, 1)), '' ORDER BY p.place) AS rects
+			FROM (
+				SELECT v.*, sum(v.height) OVER (ORDER BY v.place) AS top
+				FROM (
+					SELECT w.place, w.look, CASE WHEN w.value > 0 THEN greatest(2, 148 * w.value / chart.top) ELSE 0 END AS height
+					FROM (VALUES (1, 'delivered', step.done), (2, 'outstanding', step.outstanding), (3, 'dead', step.dead)) w (place, look, value)) v) p
+			WHERE p.height > 0) part
+		WHERE step.messages > 0
+	)
+	SELECT outbox_internal.report_section('Throughput', format('messages staged within %s, and how they stand; each bar is %s', outbox_internal.report_duration(scale.seconds), outbox_internal.report_duration(scale.seconds / 60)),
+		CASE WHEN chart.messages > 0 THEN format(
+			'<svg viewBox="0 0 1208 184" role="img"><path class="grid" d="M58 160.5H1204M58 86.5H1204M58 12.5H1204"/>'
+			'<text x="52" y="164" text-anchor="end">0</text><text x="52" y="90" text-anchor="end">%s</text><text x="52" y="16" text-anchor="end">%s</text>%s%s</svg>',
+			trim_scale((chart.top / 2)::numeric), outbox_internal.report_count(chart.top::numeric), bar.all_bars,
+			(SELECT string_agg(format('<text x="%s" y="180" text-anchor="%s">%s</text>', 62 + q * 285, ('{start,middle,middle,middle,end}'::text[])[q + 1],
+				to_char(scale.first_at + q * 15 * scale.step, CASE WHEN period > '1 day' THEN 'MM-DD HH24:MI' WHEN period < '10 minutes' THEN 'HH24:MI:SS' ELSE 'HH24:MI' END)), '' ORDER BY q) FROM generate_series(0, 4) q))
+			|| format('<p class="rest"><span class="key delivered first"></span>done<span class="key outstanding"></span>outstanding somewhere<span class="key dead"></span>dead somewhere.&#160; %s%s messages, %s a second%s</p>',
+				CASE WHEN chart.sampled THEN 'About ' ELSE '' END, outbox_internal.report_count(chart.messages::numeric),
+				trim_scale(round((chart.messages / scale.seconds)::numeric, CASE WHEN chart.messages < scale.seconds THEN 3 WHEN chart.messages < 100 * scale.seconds THEN 1 ELSE 0 END)),
+				CASE WHEN chart.sampled THEN '; high bars are estimated' ELSE '' END) END,
+		'Nothing was staged within this time.', 'SELECT * FROM outbox.handler_stats')
+	FROM scale, chart, bar
+$$;
+COMMENT ON FUNCTION outbox_internal.report_throughput IS 'Internal: the section about what was staged lately';
+
+-- One histogram of all handlers, without the buckets at both ends that are empty.
+CREATE FUNCTION outbox_internal.report_histogram(which text, title text, look_at text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH bucket AS MATERIALIZED (
+		SELECT h.le_seconds, sum(h.n)::float8 AS n, row_number() OVER (ORDER BY h.le_seconds) - 1 AS place
+		FROM outbox_internal.stat_histograms() h WHERE h.histogram = which GROUP BY h.le_seconds
+	), chart AS MATERIALIZED (
+		SELECT outbox_internal.report_top(max(n)) AS top, sum(n) AS total FROM bucket
+	), quantile AS (
+		SELECT q.place, q.share, min(b.le_seconds) AS seconds, min(b.place) AS bucket
+		FROM (VALUES (1, 0.5::float8), (2, 0.9), (3, 0.99)) q (place, share), chart,
+			(SELECT le_seconds, place, sum(n) OVER (ORDER BY le_seconds) AS cumulative FROM bucket) b
+		WHERE b.cumulative >= q.share * chart.total AND chart.total > 0 GROUP BY q.place, q.share
+	)
+	SELECT outbox_internal.report_section(title, (SELECT string_agg(format('p%s &#8804; %s', 100 * share, outbox_internal.report_duration(seconds)), ', ' ORDER BY place) FROM quantile),
+		CASE WHEN chart.total > 0 THEN format(
+			'<svg viewBox="0 0 560 178" role="img"><path class="grid" d="M40 148.5H560M40 84.5H560M40 20.5H560"/><text x="36" y="152" text-anchor="end">0</text><text x="36" y="24" text-anchor="end">%s</text>%s%s%s</svg>',
+			(SELECT CASE WHEN top >= 1000000 THEN round(top / 1000000) || 'M' WHEN top >= 1000 THEN round(top / 1000) || 'k' ELSE round(top)::text END FROM chart),
+			(SELECT string_agg(format('<g><title>%s: %s</title><rect class="delivered" x="%s" y="%s" width="17" height="%s"/></g>',
+				CASE WHEN le_seconds = 'infinity' THEN '' ELSE 'up to ' END || outbox_internal.report_duration(le_seconds), outbox_internal.report_count(n::numeric),
+				43 + place * 19.8, round((148 - greatest(2, 128 * n / top))::numeric, 1), round(greatest(2, 128 * n / top)::numeric, 1)), '' ORDER BY place) FROM bucket WHERE n > 0),
+			(SELECT string_agg(format('<text x="%s" y="166" text-anchor="middle">%s</text>', 51.5 + place * 19.8, outbox_internal.report_duration(le_seconds)), '' ORDER BY place)
+				FROM bucket WHERE place % 3 = 0 AND le_seconds <> 'infinity'),
+			-- Those of one bucket share a line.
+			(SELECT string_agg(format('<path class="quantile" d="M%s 14V148"/><text class="strong" x="%1$s" y="11" text-anchor="%s">%s</text>', 61.5 + bucket * 19.8,
+				-- To the outside, since they can be next to each other.
+				CASE WHEN names LIKE 'p50%p99' THEN 'middle' WHEN names LIKE 'p50%' THEN 'end' WHEN names LIKE '%p99' THEN 'start' ELSE 'middle' END, names), '')
+				FROM (SELECT bucket, string_agg('p' || 100 * share, ' ' ORDER BY place) AS names FROM quantile GROUP BY bucket) q)) END,
+		'Nothing has been counted yet.', look_at)
+	FROM chart
+$$;
+COMMENT ON FUNCTION outbox_internal.report_histogram IS 'Internal: the section about one kind of times';
+
+CREATE FUNCTION outbox_internal.report_backlog() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH busy AS MATERIALIZED (
+		SELECT b.*, b.pending + b.retrying + b.leased AS outstanding, row_number() OVER (ORDER BY b.oldest_due_at, b.due DESC, b.handler) AS place,
+			b.due::float8 / nullif(max(b.due) OVER (), 0) AS share, b.oldest_due_age_seconds / nullif(max(b.oldest_due_age_seconds) OVER (), 0) AS age
+		FROM outbox.backlog b WHERE b.pending + b.retrying + b.leased > 0
+	)
+	SELECT outbox_internal.report_section('Backlog', 'the oldest first', (
+			SELECT outbox_internal.report_table('Handler|#Due||Oldest due||#Scheduled|#Retrying|#Leased|Held by|Lifted by',
+				string_agg(format('<tr><td class="w">%s%s</td><td class="n">%s</td><td class="g">%s</td><td class="s %s">%s</td><td class="g">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td>%s</td><td class="quiet">%s</td></tr>',
+					outbox_internal.report_text(b.handler), CASE WHEN b.kind = 'push' THEN '' ELSE ' <small>' || b.kind || '</small>' END, outbox_internal.report_count(b.due), outbox_internal.report_bar(b.share, 'outstanding'),
+					CASE WHEN b.oldest_due_age_seconds > 600 THEN 'bad' WHEN b.oldest_due_age_seconds > 60 THEN 'odd' ELSE '' END,
+					outbox_internal.report_duration(b.oldest_due_age_seconds), outbox_internal.report_bar(b.age, CASE WHEN b.oldest_due_age_seconds > 600 THEN 'dead' ELSE 'outstanding' END),
+					outbox_internal.report_count(b.scheduled), outbox_internal.report_count(b.retrying), outbox_internal.report_count(b.leased),
+					outbox_internal.report_text(concat_ws(': ', coalesce(o.waiting_for, CASE b.kind WHEN 'pull' THEN 'consumer' END), o.detail), 160), outbox_internal.report_text(coalesce(o.lifted_by, CASE b.kind WHEN 'pull' THEN 'outbox.claim()' END))), '' ORDER BY b.place),
+				(SELECT format('and %s more handlers with %s due of %s outstanding deliveries', outbox_internal.report_count(count(*)), outbox_internal.report_count(sum(r.due)), outbox_internal.report_count(sum(r.outstanding)))
+				FROM busy r WHERE r.place > 10 HAVING count(*) > 0))
+			FROM busy b LEFT JOIN outbox_internal.holds o ON o.handler_id = b.handler_id WHERE b.place <= 10 HAVING count(*) > 0),
+		'Nothing is outstanding.', 'SELECT * FROM outbox.backlog; SELECT * FROM outbox.waiting WHERE handler = ...')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_backlog IS 'Internal: the section about what is outstanding';
+
+CREATE FUNCTION outbox_internal.report_failing() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH failing AS MATERIALIZED (
+		SELECT s.*, h.name, row_number() OVER (ORDER BY s.breaker <> 'closed' DESC, s.failing_since, s.recent_failures DESC, h.name) AS place
+		FROM outbox.handler_status s JOIN outbox.handler h ON h.id = s.handler_id
+		WHERE h.dropped_at IS NULL
+			AND (s.breaker <> 'closed' OR s.failing_since IS NOT NULL OR s.recent_failures > 0 OR s.held_until > clock_timestamp() OR s.throttled_to IS NOT NULL)
+	), came_back AS (
+		SELECT t.handler_id, string_agg(v.name || ' ' || outbox_internal.report_count(v.n), ', ' ORDER BY v.n DESC) AS answers
+		FROM outbox_internal.stat_handlers() t CROSS JOIN LATERAL (VALUES ('2xx', t.answers_2xx), ('3xx', t.answers_3xx), ('4xx', t.answers_4xx), ('5xx', t.answers_5xx),
+			('timeout', t.timeouts), ('connect', t.connect_failures), ('tls', t.tls_failures), ('blocked', t.blocked), ('other', t.other_failures)) v (name, n)
+		WHERE v.n > 0 AND t.handler_id IN (SELECT f.handler_id FROM failing f WHERE f.place <= 10) GROUP BY t.handler_id
+	)
+	SELECT outbox_internal.report_section('Failing handlers', 'within five minutes, as the dispatcher last wrote it', (
+			SELECT outbox_internal.report_table('Handler|Fails since|#Failed||Circuit breaker|Asks for less|Came back so far',
+				string_agg(format('<tr><td class="w">%s</td><td class="s">%s</td><td class="n">%s of %s</td><td class="g">%s</td><td>%s</td><td>%s</td><td>%s</td></tr>',
+					outbox_internal.report_text(f.name), outbox_internal.report_when(f.failing_since), outbox_internal.report_count(f.recent_failures), outbox_internal.report_count(f.recent_attempts),
+					outbox_internal.report_bar(f.recent_failures::float8 / nullif(f.recent_attempts, 0), 'dead'),
+					CASE WHEN f.breaker <> 'closed' THEN concat_ws(' ', '<span class="bad">' || f.breaker || '</span>', outbox_internal.report_when(f.breaker_until), outbox_internal.report_text(f.breaker_reason)) END,
+					concat_ws(', ', outbox_internal.report_when(f.held_until), trim_scale(round(f.throttled_to::numeric, 1)) || ' requests a second'), c.answers), '' ORDER BY f.place),
+				(SELECT format('and %s more', outbox_internal.report_count(count(*))) FROM failing r WHERE r.place > 10 HAVING count(*) > 0))
+			FROM failing f LEFT JOIN came_back c ON c.handler_id = f.handler_id WHERE f.place <= 10 HAVING count(*) > 0),
+		'None fails.', 'SELECT * FROM outbox.handlers WHERE failing_since IS NOT NULL')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_failing IS 'Internal: the section about handlers that fail';
+
+CREATE FUNCTION outbox_internal.report_slowest() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH asked AS MATERIALIZED (
+		SELECT h.name, t.*, row_number() OVER (ORDER BY t.request_p99_seconds DESC, t.request_p50_seconds DESC, h.name) AS place
+		FROM outbox_internal.stat_handlers() t JOIN outbox.handler h ON h.id = t.handler_id WHERE h.dropped_at IS NULL AND t.requests > 0
+	)
+	SELECT outbox_internal.report_section('Slowest receivers', 'from p50 to p99; the scale is from 100 &#181;s to 1000 s, with a line for each power of ten', (
+			SELECT outbox_internal.report_table('Handler|#Requests|Request|#p50|#p99|Commit to answer|#p50|#p99',
+				string_agg(format('<tr><td class="w">%s</td><td class="n">%s</td><td class="g">%s</td><td class="n">%s</td><td class="n">%s</td><td class="g">%s</td><td class="n">%s</td><td class="n">%s</td></tr>',
+					outbox_internal.report_text(a.name), outbox_internal.report_count(a.requests),
+					outbox_internal.report_quantiles(a.request_p50_seconds, a.request_p99_seconds), outbox_internal.report_duration(a.request_p50_seconds), outbox_internal.report_duration(a.request_p99_seconds),
+					outbox_internal.report_quantiles(a.delivery_p50_seconds, a.delivery_p99_seconds), outbox_internal.report_duration(a.delivery_p50_seconds), outbox_internal.report_duration(a.delivery_p99_seconds)), '' ORDER BY a.place),
+				(SELECT format('and %s more that answer sooner', outbox_internal.report_count(count(*))) FROM asked r WHERE r.place > 10 HAVING count(*) > 0))
+			FROM asked a WHERE a.place <= 10 HAVING count(*) > 0),
+		'No request has been counted yet.', 'SELECT * FROM outbox.stat_handlers ORDER BY request_p99_seconds DESC NULLS LAST')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_slowest IS 'Internal: the section about the times of receivers';
+
+-- The newest thousand dead ones, whose index says when they died.
+CREATE FUNCTION outbox_internal.report_causes(OUT handler_id int, OUT code text, OUT http_status smallint, OUT deliveries bigint, OUT last_at timestamptz,
+	OUT message_id uuid, OUT topic text, OUT error text) RETURNS SETOF record
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
+SET enable_seqscan = off SET enable_sort = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_column
+BEGIN
+	RETURN QUERY
+	WITH dead AS MATERIALIZED (
+		SELECT r.handler_id, r.code, r.http_status, r.settled_at, r.message_id, r.error FROM outbox.receipt r WHERE r.state + 0 = 4 ORDER BY r.settled_at DESC LIMIT 1000
+	), cause AS MATERIALIZED (
+		SELECT DISTINCT ON (d.handler_id, d.code, d.http_status) d.*, count(*) OVER (PARTITION BY d.handler_id, d.code, d.http_status) AS deliveries
+		FROM dead d ORDER BY d.handler_id, d.code, d.http_status, d.settled_at DESC
+	)
+	SELECT c.handler_id, c.code, c.http_status, c.deliveries, c.settled_at, c.message_id,
+		(SELECT m.topic::text FROM outbox.message m WHERE m.id = c.message_id), c.error
+	FROM cause c;
+END $$;
+COMMENT ON FUNCTION outbox_internal.report_causes IS 'Internal: of which handlers and codes the newest thousand dead letters are, with the newest one of each';
+
+CREATE FUNCTION outbox_internal.report_dead(dead bigint) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH cause AS MATERIALIZED (
+		SELECT h.name, c.*, c.deliveries::float8 / max(c.deliveries) OVER () AS share, row_number() OVER (ORDER BY c.deliveries DESC, c.last_at DESC) AS place
+		FROM outbox_internal.report_causes() c LEFT JOIN outbox.handler h ON h.id = c.handler_id
+	)
+	SELECT outbox_internal.report_section('Dead letters', CASE WHEN dead > 1000 THEN format('%s, of which the newest 1,000 died of', outbox_internal.report_count(dead)) ELSE 'by what they died of' END, (
+			SELECT outbox_internal.report_table('Handler|Cause|#Deliveries||Last|Topic|Error|Message',
+				string_agg(format('<tr><td class="w">%s</td><td>%s</td><td class="n">%s</td><td class="g">%s</td><td class="s">%s</td><td class="w">%s</td><td class="w">%s</td><td><code>%s</code></td></tr>',
+					outbox_internal.report_text(c.name), outbox_internal.report_text(concat_ws(' ', c.code, nullif(c.http_status::text, c.code)), 80), outbox_internal.report_count(c.deliveries),
+					outbox_internal.report_bar(c.share, 'dead'), outbox_internal.report_when(c.last_at), outbox_internal.report_text(c.topic, 100), outbox_internal.report_text(c.error, 200), c.message_id), '' ORDER BY c.place),
+				(SELECT format('and %s more causes of %s deliveries', outbox_internal.report_count(count(*)), outbox_internal.report_count(sum(r.deliveries))) FROM cause r WHERE r.place > 10 HAVING count(*) > 0))
+			FROM cause c WHERE c.place <= 10 HAVING count(*) > 0),
+		'There are none.', 'SELECT * FROM outbox.find_deliveries(state => ''dead'', handler => ...); SELECT outbox.requeue_where(handler => ..., code => ..., dry_run => true)')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_dead IS 'Internal: the section about dead letters';
+
+CREATE FUNCTION outbox_internal.report_schedules() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH schedule AS MATERIALIZED (
+		SELECT s.*, row_number() OVER (ORDER BY s.state = 'retrying' DESC, s.state = 'ended', s.state = 'paused', s.next_run_at, s.name) AS place FROM outbox.schedules s
+	)
+	SELECT outbox_internal.report_section('Schedules', 'those that fail first, then what comes next', (
+			SELECT outbox_internal.report_table('Schedule|State|Next occurrence|Last|#Runs|#Missed|Last error',
+				string_agg(format('<tr><td class="w">%s</td><td class="%s">%s</td><td class="s">%s</td><td class="s">%s</td><td class="n">%s</td><td class="n">%s</td><td>%s</td></tr>',
+					outbox_internal.report_text(s.name), CASE s.state WHEN 'retrying' THEN 'bad' WHEN 'paused' THEN 'odd' ELSE '' END,
+					CASE WHEN s.failed_attempts > 0 THEN format('%s, failed %s times', s.state, s.failed_attempts) ELSE s.state END, outbox_internal.report_when(s.next_run_at),
+					outbox_internal.report_when(s.last_run_at), outbox_internal.report_count(s.runs), outbox_internal.report_count(s.missed),
+					outbox_internal.report_text(s.last_error, 200) || coalesce(' <small>' || outbox_internal.report_when(s.last_error_at) || '</small>', '')), '' ORDER BY s.place),
+				(SELECT format('and %s more', outbox_internal.report_count(count(*))) FROM schedule r WHERE r.place > 10 HAVING count(*) > 0))
+			FROM schedule s WHERE s.place <= 10 HAVING count(*) > 0),
+		'There are none.', 'SELECT * FROM outbox.schedules')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_schedules IS 'Internal: the section about schedules';
+
+CREATE FUNCTION outbox_internal.report_unrouted() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	WITH topic AS MATERIALIZED (
+		SELECT u.*, row_number() OVER (ORDER BY u.refused > 0 DESC, u.last_at DESC) AS place FROM outbox_internal.unrouted() u
+	)
+	SELECT outbox_internal.report_section('Topics that no handler takes', 'since the server started', (
+			SELECT outbox_internal.report_table('Topic|#Staged|#Refused|First|Last',
+				string_agg(format('<tr><td class="w">%s</td><td class="n">%s</td><td class="n">%s</td><td class="s">%s</td><td class="s">%s</td></tr>', outbox_internal.report_text(t.topic, 100),
+					outbox_internal.report_count(t.messages), outbox_internal.report_count(t.refused), outbox_internal.report_when(t.first_at), outbox_internal.report_when(t.last_at)), '' ORDER BY t.place),
+				(SELECT format('and %s more', outbox_internal.report_count(count(*))) FROM topic r WHERE r.place > 10 HAVING count(*) > 0))
+			FROM topic t WHERE t.place <= 10 HAVING count(*) > 0),
+		'None was met.', 'SELECT * FROM outbox.unrouted')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_unrouted IS 'Internal: the section about topics that nobody takes';
+
+CREATE FUNCTION outbox_internal.report_retention() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT outbox_internal.report_section('Retention', 'what has been removed in all', (
+			SELECT outbox_internal.report_table('State|Behind|Next round|Last completed|#Messages|#Deliveries|#Attempts|#Inbox|Last error',
+				string_agg(format('<tr><td class="%s">%s</td><td class="s">%s</td><td class="s">%s</td><td class="s">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td>%s</td></tr>',
+					CASE WHEN r.state IN ('idle', 'working', 'standby') THEN '' ELSE 'odd' END, concat_ws(' ', r.state, outbox_internal.report_when(r.held_until)), CASE WHEN r.behind_seconds >= 1 THEN outbox_internal.report_duration(r.behind_seconds) ELSE '&#8211;' END,
+					outbox_internal.report_when(r.next_at), outbox_internal.report_when(r.completed_at), outbox_internal.report_count(r.messages), outbox_internal.report_count(r.deliveries),
+					outbox_internal.report_count(r.attempts), outbox_internal.report_count(r.inbox), concat_ws(' ', outbox_internal.report_text(r.last_error), outbox_internal.report_when(r.last_error_at))), ''), NULL)
+			FROM outbox.retention r HAVING count(*) > 0),
+		'Nothing is known of it.', 'SELECT * FROM outbox.retention')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_retention IS 'Internal: the section about what is removed';
+
+CREATE FUNCTION outbox.report(period interval DEFAULT '1 hour') RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET extra_float_digits = 1 AS $$
+#variable_conflict use_variable
+DECLARE
+	h record;
+	dispatcher record;
+	verdict text;
+	figures text;
+BEGIN
+	IF (period BETWEEN interval '1 minute' AND interval '366 days') IS NOT TRUE THEN
+		RAISE EXCEPTION 'period must be between 1 minute and 366 days'
+			USING ERRCODE = 'invalid_parameter_value', HINT = 'It is divided into the sixty bars of the chart of throughput.';
+	END IF;
+	SELECT * INTO h FROM outbox.health();
+	SELECT s.*, s.busy_seconds / nullif(s.busy_seconds + s.waiting_seconds, 0) AS busy INTO dispatcher FROM outbox.stat_dispatcher s;
+	verdict := format('<header class="verdict %s"><p class="status">%s</p><div><h1>outbox in database %s</h1><p class="about">%s, outbox %s, PostgreSQL %s%s</p>%s</div></header>',
+		h.status, CASE h.status WHEN 'ok' THEN '&#10003; OK' WHEN 'warn' THEN '&#9888; Warning' ELSE '&#10007; Critical' END,
+		outbox_internal.report_text(current_database()), to_char(clock_timestamp(), 'YYYY-MM-DD HH24:MI:SS TZ'), outbox_internal.report_text(outbox_internal.library()),
+		outbox_internal.report_text(split_part(current_setting('server_version'), ' ', 1)), ', port ' || current_setting('port'),
+		coalesce((SELECT '<ul>' || string_agg('<li>' || outbox_internal.report_text(r.reason, 500) || '</li>', '' ORDER BY r.n) || '</ul>' FROM unnest(h.reasons) WITH ORDINALITY r (reason, n)),
+			'<p>Nothing wants attention.</p>'));
+	figures := (
+		SELECT '<dl>' || string_agg(format('<div><dt>%s</dt><dd class="%s">%s</dd></div>', f.name, f.look, f.value), '' ORDER BY f.n) || '</dl>'
+		FROM (VALUES
+			(1, 'Dispatcher', CASE WHEN h.dispatcher IN ('running', 'standby') THEN '' ELSE 'odd' END, outbox_internal.report_text(h.dispatcher) || coalesce(' <small>' || round(100 * dispatcher.busy) || '% busy</small>', '')),
+			(2, 'Requests in flight', '', outbox_internal.report_count(h.in_flight)),
+			(3, 'Due', '', outbox_internal.report_count(h.due)),
+			(4, 'Oldest due', CASE WHEN h.oldest_due_age_seconds > 600 THEN 'bad' WHEN h.oldest_due_age_seconds > 60 THEN 'odd' ELSE '' END, coalesce(outbox_internal.report_duration(h.oldest_due_age_seconds), '&#8211;')),
+			(5, 'Scheduled', '', outbox_internal.report_count(h.scheduled)),
+			(6, 'Retrying', CASE WHEN h.retrying > 0 THEN 'odd' ELSE '' END, outbox_internal.report_count(h.retrying)),
+			(7, 'Leased', '', outbox_internal.report_count(h.leased)),
+			(8, 'Dead', CASE WHEN h.newly_dead > 0 THEN 'bad' ELSE '' END, outbox_internal.report_count(h.dead) || CASE WHEN h.newly_dead > 0 THEN ' <small>' || outbox_internal.report_count(h.newly_dead) || ' this hour</small>' ELSE '' END),
+			(9, 'Failing handlers', CASE WHEN h.failing_handlers > 0 THEN 'bad' ELSE '' END, outbox_internal.report_count(h.failing_handlers)),
+			(10, 'Paused handlers', CASE WHEN h.paused_handlers > 0 THEN 'odd' ELSE '' END, outbox_internal.report_count(h.paused_handlers))) f (n, name, look, value));
+	RETURN concat_ws(E'\n', '<!DOCTYPE html>',
+		'<html lang="en"><head><meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>',
+		-- So that nothing runs or is loaded, whatever found its way in.
+		'<meta http-equiv="Content-Security-Policy" content="default-src ''none''; style-src ''unsafe-inline''"/>',
+		'<title>' || h.status || ': outbox in ' || outbox_internal.report_text(current_database()) || '</title><style>' || outbox_internal.report_style() || '</style></head><body>',
+		verdict, figures,
+		outbox_internal.report_throughput(period),
+		outbox_internal.report_backlog(),
+		outbox_internal.report_failing(),
+		outbox_internal.report_dead(h.dead),
+		'<div class="pair">',
+		outbox_internal.report_histogram('delivery', 'From commit to answer', 'SELECT * FROM outbox.stat_histograms WHERE histogram = ''delivery'''),
+		outbox_internal.report_histogram('request', 'Requests', 'SELECT * FROM outbox.stat_histograms WHERE histogram = ''request'''),
+		'</div>',
+		outbox_internal.report_slowest(),
+		outbox_internal.report_schedules(),
+		outbox_internal.report_unrouted(),
+		outbox_internal.report_retention(),
+		'<footer>Latencies and what came back are counted ' || coalesce('since ' || to_char(dispatcher.stats_reset, 'YYYY-MM-DD HH24:MI:SS TZ'), 'where outbox is preloaded')
+			|| '. Times are those of time zone ' || outbox_internal.report_text(current_setting('TimeZone')) || '.</footer></body></html>');
+END $$;
+COMMENT ON FUNCTION outbox.report IS
+'One page of HTML about how it stands, to be written to a file and opened in a browser: no scripts, nothing that is loaded from elsewhere, light or dark as the reader prefers. The verdict of outbox.health() first, then its figures, throughput, backlog and its age by handler, handlers that fail, dead letters by their causes, latencies, the slowest receivers, schedules, topics that nobody takes, and retention. Of each kind it shows the ten worst, and how many more there are.
+period: how far back throughput is shown, 1 minute to 366 days, in sixty bars; one of more than a thousand messages or so is estimated.
+It has errors of dead letters, which may quote what receivers answered: for operators, not for monitors.
+Reads what is outstanding and dead, as outbox.backlog does, the newest 1000 dead letters, shared memory, and up to 1600 messages for each bar.
+Errors: invalid_parameter_value for an impossible period.';
 
 -----------------------------------------------------------------------------
 -- Growing: what update scripts work with (CONTRIBUTING.md, "Growing")

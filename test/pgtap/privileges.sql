@@ -20,7 +20,7 @@ INSERT INTO privilege VALUES
 ('function', 'create_topic alter_topic ensure_topic drop_topic topic_definition', 'W'),
 ('procedure', 'drain', 'OW'),
 ('function', 'health metrics', 'OMW'),
-('function', 'reset_stats staged', 'OW'),
+('function', 'reset_stats staged report', 'OW'),
 ('function', 'create_handler alter_handler ensure_handler drop_handler handler_definition rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
 ('function', 'ensure_tenant_retention drop_tenant_retention', 'W'),
 ('procedure', 'requeue_all', 'OW'),
@@ -34,6 +34,7 @@ INSERT INTO privilege VALUES
 ('internal', 'is_own vacuum_holders bloat_warnings barred_keys', 'W'),
 ('internal', 'count reset_counters metric_list metric_label metric_samples', 'W'),
 ('internal', 'unrouted sender aside retention', 'OW'),
+('internal', 'report_text report_count report_duration report_when report_bar report_place report_quantiles report_top report_table report_section report_style report_steps report_throughput report_histogram report_backlog report_failing report_slowest report_causes report_dead report_schedules report_unrouted report_retention', 'W'),
 -- rings and triggers
 ('internal', 'ring ring_handlers ring_status triggers trigger_faults library library_can require_library grow wrap_comments ring_rescan ring_launcher ring_schedules skip_row handler_changed status_changed home check_isolation is_copy why_copy place place_is_news note_place bring_forward seed_ids', 'W'),
 -- checks

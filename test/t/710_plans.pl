@@ -38,6 +38,7 @@ my @asked = (
 	[ 'handler_stats' => 'SELECT * FROM outbox.handler_stats' ],
 	[ 'blocked_keys' => 'SELECT * FROM outbox.blocked_keys' ],
 	[ 'status' => "SELECT * FROM outbox.status(':id')" ],
+	[ 'report' => 'SELECT outbox.report()', 7 ],
 	[ 'handlers_of' => "SELECT * FROM outbox.handlers_of('large.h3')" ],
 	[ 'find_deliveries' => 'SELECT * FROM outbox.find_deliveries()' ],
 	[ 'find_deliveries, dead of a tenant' => "SELECT * FROM outbox.find_deliveries(state => 'dead', tenant => ':tenant')" ],

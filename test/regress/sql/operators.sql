@@ -355,6 +355,9 @@ SELECT status, reasons[1] ~ '^oldest due delivery has waited for 30[0-9] s$' AS 
 SELECT status FROM outbox.health('1 s', '1 min');
 SELECT status FROM outbox.health('1 h', '2 h');
 SELECT regress.error_of($$SELECT outbox.health('2 h', '1 h')$$);
+SELECT regress.error_of($$SELECT outbox.report('59 s')$$);
+SELECT regress.error_of($$SELECT outbox.report(NULL)$$);
+SELECT outbox.report() ~ '^<!DOCTYPE html>.*<title>warn: .*oldest due delivery has waited for 30[0-9] s.*</html>$' AS reported;
 INSERT INTO outbox.handler_status (handler_id, paused_at, breaker) SELECT id, now(), 'open' FROM outbox.handler WHERE name = 'pulled';
 WITH gone AS (DELETE FROM outbox.delivery WHERE message_id = (SELECT id FROM outbox.message ORDER BY id LIMIT 1) RETURNING *)
 INSERT INTO outbox.receipt (message_id, settled_at, handler_id, attempts, budget_from, state) SELECT message_id, now(), handler_id, 1, 0, 4 FROM gone;
