@@ -1,5 +1,6 @@
 # The quick start's tour: a server in the folder named on the command line, a
-# receiver, and the life of two messages.  Run by test/demo/quickstart.
+# receiver, and the life of two messages.  Run by test/demo/quickstart, and in the
+# container image by outbox-demo.
 use strict;
 use warnings;
 
@@ -9,7 +10,8 @@ use Time::HiRes qw(sleep time);
 $| = 1;
 
 my $folder = shift or die "usage: tour.pl folder\n";
-chomp(my $bindir = qx("$ENV{PG_CONFIG}" --bindir));
+# A container image has no pg_config.
+chomp(my $bindir = $ENV{PGBINDIR} // qx("$ENV{PG_CONFIG}" --bindir));
 $ENV{PATH} = "$bindir:$ENV{PATH}";
 @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($folder, 5432, 'postgres');
 delete @ENV{qw(PGUSER PGSERVICE PGOPTIONS PGPASSWORD)};

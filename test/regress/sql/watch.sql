@@ -46,7 +46,7 @@ CALL regress.empty();
 -- All options.
 SELECT outbox.watch('shop.invoice', 'billing.invoice', model => 'Invoice', tenant => 'org_id', include => '{amount,note}', ignore => '{seen_at,gross}',
 	soft_delete => 'deleted_at', actor => '{"userId": "app.user_id", "impersonatedBy": "app.impersonator"}', context => '{"organisationId": "org_id"}', truncate => 'refuse');
-SELECT * FROM outbox.watched \gx
+SELECT relation, model, prefix, operations, truncate, record_id, tenant, key, include, ignore, soft_delete, actor, context, condition, owner = current_user AS owner_is_me, fires FROM outbox.watched \gx
 INSERT INTO shop.invoice VALUES (1, 'acme', 10, 'ü "quoted"');
 UPDATE shop.invoice SET seen_at = now();
 BEGIN;
