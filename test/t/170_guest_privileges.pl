@@ -226,7 +226,7 @@ like($node->sql_error("SET ROLE writer; INSERT INTO outbox.consumer (handler_id,
 is($node->sql("SELECT handler || ' ' || timeout FROM outbox.handlers WHERE handler = 'secret'", 'rented'), 'secret 00:00:09', 'and as it was');
 like($node->sql_error("SET ROLE landlord; $_", 'rented'), qr/ERROR:  42501/, "the database's owner: $_")
   foreach 'SELECT FROM outbox.message', 'SELECT FROM outbox.handler_secret', 'UPDATE outbox.handler SET timeout = timeout', "SELECT outbox.stage('drawn')", 'SELECT FROM outbox.dead_letters', 'DROP TABLE outbox.message', 'CREATE TABLE outbox.mine ()', 'ALTER EXTENSION outbox UPDATE', 'DROP EXTENSION outbox';
-is($node->sql("SELECT string_agg(DISTINCT r.rolname || ' ' || p.proname, ', ') FROM pg_roles r, pg_proc p WHERE r.rolname ~ '^pg_' AND p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND has_function_privilege(r.oid, p.oid, 'EXECUTE') AND p.proname NOT IN ('health', 'dispatchers', 'backlog')", 'rented'), '', 'no predefined role may execute anything but what pg_monitor is granted');
+is($node->sql("SELECT string_agg(DISTINCT r.rolname || ' ' || p.proname, ', ') FROM pg_roles r, pg_proc p WHERE r.rolname ~ '^pg_' AND p.pronamespace IN ('outbox'::regnamespace, 'outbox_internal'::regnamespace) AND has_function_privilege(r.oid, p.oid, 'EXECUTE') AND p.proname NOT IN ('health', 'metrics', 'dispatchers', 'backlog', 'stat_handlers', 'stat_histograms', 'stat_dispatcher')", 'rented'), '', 'no predefined role may execute anything but what pg_monitor is granted');
 
 # What that must not break: dumps, by whoever may see everything.
 sub dump_as
