@@ -11,6 +11,8 @@ use Time::HiRes qw(time usleep);
 
 my $receiver = HttpReceiver->start;
 my $node = OutboxCluster->create('hostile', conf => "outbox.max_payload_size = '8MB'\noutbox.max_response_capture = '2kB'");
+# (One that is told to leave while it starts says that it was cancelled.)
+$node->wait_for_dispatcher;
 my $fast = \"ARRAY['10 ms']::interval[]";
 my $ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
