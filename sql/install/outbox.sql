@@ -3837,7 +3837,7 @@ BEGIN
 	deliveries := 0;
 	attempts := 0;
 	-- A bounded call goes on where the last one ended, or each would step over all that is kept.
-	FOREACH step IN ARRAY CASE WHEN max_messages IS NULL THEN '{NULL}'::interval[] ELSE r.kept_for || NULL::interval END LOOP
+	FOREACH step IN ARRAY CASE WHEN max_messages IS NULL THEN ARRAY[NULL::interval] ELSE r.kept_for || NULL::interval END LOOP
 		EXIT WHEN messages >= max_messages OR max_messages IS NOT NULL AND kept >= most_kept;
 		here := nil;
 		IF max_messages IS NOT NULL THEN

@@ -39,7 +39,7 @@ outbox_sql_novelty(PG_FUNCTION_ARGS)
 END
 OwnInstallation::write_file($place->root . '/sql_version.c', $source);
 my $made = qx(make -s with_llvm=no PG_CONFIG="$ENV{PG_CONFIG}" other-library OTHER_SOURCE="${\$place->root}/sql_version.c" OTHER_LIBRARY="${\$place->root}/next.so" 2>&1);
-is($?, 0, 'the next library is made') or BAIL_OUT($made);
+is($?, 0, 'the next library is made') or die $made;
 
 #
 # The next SQL objects: an argument, a column of a table, of a view and of a
@@ -253,7 +253,7 @@ sub goes_on
 		$node->wait_while_not(
 			sub { $receiver->count("/$database") > $received + 10 && !grep { lines("$_-$database") < $before{$_} + 10 } keys %before },
 			"$name: $database: producers, consumers and deliveries go on")
-		  or BAIL_OUT(join "\n", map { lines("$_-$database.failed") } qw(staged-a.b staged-pull.b done));
+		  or die join "\n", map { lines("$_-$database.failed") } qw(staged-a.b staged-pull.b done);
 		is($node->sql($use, $database), $used, "$name: $database: what depends on outbox works");
 		is(grants($database), $grants{$database}, "$name: $database: grants and dependants are as they were");
 		is($node->sql(q{SELECT state FROM outbox.dispatchers WHERE database = current_database()}, $database), 'running', "$name: $database: dispatched");

@@ -106,7 +106,7 @@ my $user;
 sub as_user
 {
 	my $answer = $user->run($_[0]);
-	BAIL_OUT("$_[0]\n$answer") if $answer =~ /^(ERROR|FATAL): /m;
+	die "$_[0]\n$answer" if $answer =~ /^(ERROR|FATAL): /m;
 	# What the server's settings have plpgsql say beside.
 	return $answer =~ s/^(WARNING|HINT|LINE \d+|NOTICE|QUERY): .*\n|^ +\^\n//gmr;
 }

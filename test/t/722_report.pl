@@ -42,7 +42,7 @@ sub page
 	system('psql', '-XAtq', '-d', $node->connstr($database // 'postgres'), '-o', "$dir/$file.html", '-c', 'SELECT outbox.report(' . ($arguments // '') . ')') == 0 or die 'no report';
 	my $said = qx(python3 $dir/read.py < $dir/$file.html 2>&1);
 	my $page = eval { JSON::PP->new->utf8->decode($said) };
-	ok($page, "$file: well-formed") or BAIL_OUT($said);
+	ok($page, "$file: well-formed") or die $said;
 	is(join(' ', grep { !/^(?:a|html|head|meta|title|style|body|header|p|div|h1|h2|ul|li|dl|dt|dd|section|small|code|span|svg|g|path|rect|text|table|thead|tbody|tr|th|td|footer)$/ } @{ $page->{tags} }), '', "$file: no tags but those of the report");
 	is(join(' ', grep { /^on|href|src/ } @{ $page->{attributes} }), '', "$file: nothing runs or is loaded");
 	return $page;
