@@ -477,6 +477,13 @@ check_size(const TopicRule *rule, const OutboxNewMessage *message, OutboxFault *
 	return true;
 }
 
+/* Does a rule look at the payload's value?  A text that is JSON need not have one: jsonb has no \u0000. */
+static bool
+is_for_values(const TopicRule *rule)
+{
+	return rule->check_function != NULL || rule->schema != NULL;
+}
+
 /* The payload as a value; NULL if it is none. */
 static Jsonb *
 payload_value(const OutboxNewMessage *message)
@@ -490,7 +497,7 @@ payload_value(const OutboxNewMessage *message)
 static bool
 check_is_json(const TopicRule *rule, const Jsonb *payload, OutboxFault *fault)
 {
-	if (payload != NULL || (rule->check_function == NULL && rule->schema == NULL))
+	if (payload != NULL)
 		return true;
 	return outbox_fault(fault, ERRCODE_CHECK_VIOLATION, hint_of(rule),
 						"payload is not JSON, which %s of topic \"%s\" is for",
@@ -545,7 +552,7 @@ check_by_schema(const TopicRule *rule, Jsonb *payload, OutboxFault *fault)
 bool
 outbox_topic_rules_hold(OutboxTopicRules *rules, const OutboxNewMessage *message, OutboxFault *fault)
 {
-	Jsonb	   *payload;
+	Jsonb	   *payload = NULL;
 
 	if (rules == NULL)
 		return true;
@@ -555,9 +562,12 @@ outbox_topic_rules_hold(OutboxTopicRules *rules, const OutboxNewMessage *message
 		if (!check_required(&rules->rule[i], message, fault) || !check_size(&rules->rule[i], message, fault))
 			return false;
 	}
-	payload = payload_value(message);
 	for (int i = 0; i < rules->n; i++)
 	{
+		if (!is_for_values(&rules->rule[i]))
+			continue;
+		if (payload == NULL)
+			payload = payload_value(message);
 		if (!check_is_json(&rules->rule[i], payload, fault) ||
 			!check_by_schema(&rules->rule[i], payload, fault) ||
 			!check_by_function(&rules->rule[i], payload, fault))
