@@ -3376,8 +3376,11 @@ BEGIN
 	IF handler IS NOT NULL THEN
 		only_handler := outbox_internal.handler_of_message(id, handler);
 	END IF;
-	-- One that has passed was forgotten when the delivery was brought back, or is about to be met.
-	SELECT m.expires_at INTO ends FROM outbox.message m WHERE m.id = reschedule.id AND m.expires_at > clock_timestamp();
+	-- One that has passed was forgotten when the delivery was brought back; one that has it still is about to be cancelled.
+	SELECT m.expires_at INTO ends FROM outbox.message m
+	WHERE m.id = reschedule.id AND (m.expires_at > clock_timestamp() OR EXISTS (
+		SELECT FROM outbox.delivery d
+		WHERE d.message_id = m.id AND d.state = 0 AND d.expires_at <= m.expires_at AND (only_handler IS NULL OR d.handler_id = only_handler)));
 	IF ends <= due THEN
 		RAISE EXCEPTION 'message % expires before that time', id
 			USING ERRCODE = 'invalid_parameter_value',

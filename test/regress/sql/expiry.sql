@@ -109,6 +109,12 @@ SELECT regress.error_of($$SELECT outbox.reschedule('00000000-0000-7000-8000-0000
 SELECT regress.error_of($$SELECT outbox.reschedule(NULL, now())$$);
 SELECT regress.error_of(format('SELECT outbox.reschedule(%L, now(), tenant => ''t'')', :'first'));
 SELECT regress.error_of(format('SELECT outbox.reschedule(%L, now(), ''nobody'')', :'first'));
+-- What is over gets no other time, though nothing has cancelled it yet.
+BEGIN;
+SELECT outbox.stage('doc.saved', '2', ttl => '1 ms') AS over \gset
+DO $$ BEGIN WHILE clock_timestamp() <= (SELECT max(expires_at) FROM outbox.message WHERE payload = '2') LOOP END LOOP; END $$;
+SELECT regress.error_of(format('SELECT outbox.reschedule(%L, now() + interval ''1 h'')', :'over')) ~ '^22023: message <id> expires before that time' AS refused;
+ROLLBACK;
 DELETE FROM outbox.handler WHERE id <> 0;
 DELETE FROM outbox.delivery;
 SELECT outbox.stage('nobody.takes', '1') AS unrouted \gset
