@@ -680,10 +680,14 @@ DECLARE
 	before timestamptz := clock_timestamp() - (SELECT r.actions FROM outbox_internal.retention_settings() r);
 	n bigint;
 BEGIN
-	-- In the order of their ids, which is that of their times, give or take.
+	-- In the order of their ids, which is that of their times, give or take.  Only those
+	-- that go are locked: a lock is a write, and this is asked in each round.
 	DELETE FROM outbox.action a WHERE a.ctid = ANY (ARRAY(
-		SELECT o.ctid FROM (SELECT i.ctid, i.acted_at FROM outbox.action i ORDER BY i.id LIMIT batch FOR UPDATE SKIP LOCKED) AS o
-		WHERE o.acted_at < before));
+		SELECT l.ctid FROM outbox.action l
+		WHERE l.ctid = ANY (ARRAY(
+			SELECT o.ctid FROM (SELECT i.ctid, i.acted_at FROM outbox.action i ORDER BY i.id LIMIT batch) AS o
+			WHERE o.acted_at < before))
+		FOR UPDATE SKIP LOCKED));
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
@@ -2426,17 +2430,20 @@ Returns true the first time, and again after ttl. If another transaction is acce
 Errors: null_value_not_allowed and invalid_parameter_value for arguments as above. Expired entries are removed by outbox.prune().';
 
 CREATE FUNCTION outbox_internal.prune_inbox(batch int) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
+	-- Not within the query: what changes while it runs is no condition of an index,
+	-- and all that has not expired would be read each time.
+	at CONSTANT timestamptz := clock_timestamp();
 	n bigint;
 BEGIN
-	WITH expired AS MATERIALIZED (
-		SELECT i.ctid AS at FROM outbox.inbox i
-		WHERE i.expires_at <= clock_timestamp()
-		ORDER BY i.expires_at
+	DELETE FROM outbox.inbox i WHERE i.ctid = ANY (ARRAY(
+		SELECT e.ctid FROM outbox.inbox e
+		WHERE e.expires_at <= at
+		ORDER BY e.expires_at
 		LIMIT batch
-		FOR UPDATE SKIP LOCKED)
-	DELETE FROM outbox.inbox i USING expired e WHERE i.ctid = e.at AND i.expires_at <= clock_timestamp();
+		FOR UPDATE SKIP LOCKED));
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
@@ -2471,17 +2478,18 @@ COMMENT ON FUNCTION outbox_internal.keep_dedupe_keys IS 'Internal: keep the dedu
 
 CREATE FUNCTION outbox_internal.prune_dedupe_keys(batch int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_sort = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
+	-- As in prune_inbox().
+	at CONSTANT timestamptz := clock_timestamp();
 	n bigint;
 BEGIN
-	WITH over AS MATERIALIZED (
-		SELECT k.ctid AS at FROM outbox.dedupe_key k
-		WHERE k.expires_at <= clock_timestamp()
-		ORDER BY k.expires_at
+	DELETE FROM outbox.dedupe_key k WHERE k.ctid = ANY (ARRAY(
+		SELECT o.ctid FROM outbox.dedupe_key o
+		WHERE o.expires_at <= at
+		ORDER BY o.expires_at
 		LIMIT batch
-		FOR UPDATE SKIP LOCKED)
-	DELETE FROM outbox.dedupe_key k USING over o WHERE k.ctid = o.at AND k.expires_at <= clock_timestamp();
+		FOR UPDATE SKIP LOCKED));
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
@@ -3717,6 +3725,8 @@ CREATE FUNCTION outbox_internal.cancel_expired(batch int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
+	-- As in prune_inbox().
+	at CONSTANT timestamptz := clock_timestamp();
 	places tid[];
 BEGIN
 	IF NOT EXISTS (SELECT FROM outbox_internal.sender() s WHERE s.state = 'not preloaded' AND s.why_copy IS NULL) THEN
@@ -3725,7 +3735,7 @@ BEGIN
 	SELECT array_agg(c.place) INTO places
 	FROM (
 		SELECT d.ctid AS place FROM outbox.delivery d
-		WHERE d.expires_at <= clock_timestamp() AND (d.state <> 2 OR d.due_at <= clock_timestamp())
+		WHERE d.expires_at <= at AND (d.state <> 2 OR d.due_at <= at)
 		ORDER BY d.expires_at
 		LIMIT batch
 		FOR UPDATE SKIP LOCKED) AS c;
@@ -3746,13 +3756,15 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
 	ceiling uuid := outbox_internal.id_floor(r.at - coalesce(kept_for, r.kept_for[1]));
+	-- Not within the query, which would read all ids that are not: see prune_inbox().
+	ahead CONSTANT uuid := outbox_internal.id_floor(clock_timestamp() + interval '1 minute');
 	ids uuid[];
 BEGIN
 	messages := 0;
 	deliveries := 0;
 	attempts := 0;
 	-- Ids that are ahead of the clock say nothing of their messages' age.
-	IF kept_for IS NULL AND EXISTS (SELECT FROM outbox.message m WHERE m.id > outbox_internal.id_floor(clock_timestamp() + interval '1 minute')) THEN
+	IF kept_for IS NULL AND EXISTS (SELECT FROM outbox.message m WHERE m.id > ahead) THEN
 		ceiling := 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 	END IF;
 	SELECT array_agg(v.id) INTO ids

@@ -122,6 +122,26 @@ SELECT throws_ok(format('SELECT * FROM outbox.%I', v), '42501', NULL, 'without a
 FROM unnest(ARRAY['deliveries', 'dead_letters', 'backlog', 'attempts', 'handler_stats', 'dispatchers']) AS v;
 RESET ROLE;
 
+-- The server looks each minute for what is over: by an index, of which it reads no
+-- more than that, and without a write to what stays.
+INSERT INTO outbox.inbox (source, message_id, expires_at) SELECT 'tap', n::text, now() + interval '1 day' FROM generate_series(1, 300) n;
+INSERT INTO outbox.dedupe_key (tenant, dedupe_key, staged_at, message_id, topic, expires_at)
+SELECT '', n::text, now(), '00000000-0000-7000-8000-000000000001', 'tap.kept', now() + interval '1 day' FROM generate_series(1, 300) n;
+SELECT count(*) AS staged FROM outbox.stage_many('tap.kept', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 300))) \gset
+INSERT INTO outbox.action (action, role, arguments, affected) VALUES ('tap', 'tap', '{}', 1);
+CREATE TEMP TABLE entries_read AS
+SELECT i, pg_stat_get_xact_tuples_returned(i::regclass) AS n
+FROM unnest(ARRAY['outbox.inbox_expires', 'outbox.dedupe_key_expires', 'outbox.message_pkey']) i;
+SELECT lives_ok('SELECT outbox.prune(1)', 'prune() when there is nothing to remove');
+SELECT cmp_ok(pg_stat_get_xact_tuples_returned(e.i::regclass) - e.n, '<', 100::bigint, 'it does not read all of ' || e.i) FROM entries_read e;
+SELECT is(count(*), 0::bigint, 'and locks no action') FROM outbox.action WHERE action = 'tap' AND xmax <> 0::text::xid;
+-- What is over goes.
+UPDATE outbox.inbox SET expires_at = now() - interval '1 day' WHERE message_id::int <= 10;
+UPDATE outbox.dedupe_key SET expires_at = now() - interval '1 day' WHERE topic = 'tap.kept' AND dedupe_key::int <= 10;
+UPDATE outbox.action SET acted_at = '2000-01-01' WHERE action = 'tap';
+SELECT results_eq($$SELECT outbox_internal.prune_inbox(7), outbox_internal.prune_dedupe_keys(7), outbox_internal.prune_actions(100000)$$, 'VALUES (7::bigint, 7::bigint, 1::bigint)', 'what is over goes, so much of it');
+SELECT results_eq($$SELECT outbox_internal.prune_inbox(7), outbox_internal.prune_dedupe_keys(7), outbox_internal.prune_actions(100000)$$, 'VALUES (3::bigint, 3::bigint, 0::bigint)', 'and nothing else');
+
 -- Monitoring reads figures, and no content.
 CREATE ROLE outbox_tap_monitor;
 GRANT pg_monitor TO outbox_tap_monitor;
