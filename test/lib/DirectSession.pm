@@ -133,7 +133,7 @@ sub _receive
 {
 	my $self = shift;
 	$self->{socket} or die "the session is gone\n";
-	if (!IO::Select->new($self->{socket})->can_read(Patience::seconds()))
+	if (!IO::Select->new($self->{socket})->can_read(Patience::seconds_of_statement()))
 	{
 		Patience::in_vain();
 		delete $self->{socket};

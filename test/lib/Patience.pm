@@ -29,6 +29,13 @@ sub seconds
 	return $full;
 }
 
+# How long a statement may take: in test/t as long as anything, in test/long and
+# test/bench, where one fills tables with millions of rows, an hour.
+sub seconds_of_statement
+{
+	return $0 =~ m{\btest/(?:long|bench)/} ? 3600 : seconds();
+}
+
 # Something has not come about.
 sub in_vain
 {
