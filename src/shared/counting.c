@@ -78,10 +78,14 @@ key_of(int32 handler_id, int counter)
 static void *
 with_room(void *array, int used, int *max, Size size)
 {
+	int			more = Max(2 * *max, 32);
+
 	if (used < *max)
 		return array;
-	*max = Max(2 * *max, 32);
-	return array == NULL ? MemoryContextAlloc(TopMemoryContext, *max * size) : repalloc_huge(array, *max * size);
+	array = array == NULL ? MemoryContextAlloc(TopMemoryContext, more * size) : repalloc_huge(array, more * size);
+	/* Not before: memory may have run out. */
+	*max = more;
+	return array;
 }
 
 static int
