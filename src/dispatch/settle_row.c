@@ -48,11 +48,16 @@ find_row(const OutboxDelivery *delivery, OutboxDeliveryRow *row)
 	return row->state < OUTBOX_DELIVERED;
 }
 
-/* The fence: is the row, outstanding, still what was read? */
+/*
+ * The fence: is the row, outstanding, still what was read?  An answer counts
+ * whatever end the row has by now; one that has not gone out has expired only
+ * if nobody has given it another end.
+ */
 static bool
 is_as_read(const OutboxDelivery *delivery, const OutboxDeliveryRow *row)
 {
-	return row->attempts == delivery->attempts && row->budget_from == delivery->budget_from;
+	return row->attempts == delivery->attempts && row->budget_from == delivery->budget_from &&
+		(delivery->attempted || row->end_at == delivery->end_at);
 }
 
 /* Handed over: nobody is to try it until an on_settle worker has settled it. */
