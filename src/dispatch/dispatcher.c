@@ -96,8 +96,8 @@ empty_doorbell(TimestampTz now)
 	bool		overflow;
 	bool		rescan;
 	TimestampTz overflow_due;
-	TimestampTz end_at = outbox_expiry_expected();
-	int			n = outbox_doorbell_empty(database, notices, &overflow, &overflow_due, &rescan, &end_at);
+	TimestampTz end_noted;
+	int			n = outbox_doorbell_empty(database, notices, &overflow, &overflow_due, &rescan, outbox_expiry_expected(), &end_noted);
 
 	for (int i = 0; i < n; i++)
 	{
@@ -119,7 +119,7 @@ empty_doorbell(TimestampTz now)
 		outbox_lanes_reread(overflow_due);
 		outbox_on_settle_distrust_counts();
 	}
-	outbox_expiry_expect(end_at);
+	outbox_expiry_expect(end_noted);
 	if (rescan)
 		outbox_rescan_request();
 }

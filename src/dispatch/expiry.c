@@ -90,15 +90,39 @@ typedef struct Look
 	int			cancelled;
 } Look;
 
+static int
+compare_places(const Place *a, const Place *b)
+{
+	if (a->end_at != b->end_at)
+		return a->end_at < b->end_at ? -1 : 1;
+	return memcmp(a->id.data, b->id.data, UUID_LEN);
+}
+
+/* The looks come back there. */
+static void
+hold(const Place *at)
+{
+	if (was_held && compare_places(at, &held) >= 0)
+		return;
+	was_held = true;
+	held = *at;
+}
+
+/* It may have committed after a look went past.  While looks go on they are not sent back, or they might never end. */
 void
 outbox_expiry_expect(TimestampTz end_at)
 {
-	if (end_at >= expected)
+	Place		at = {end_at};
+
+	if (expected == DT_NOBEGIN)
+	{
+		if (end_at != DT_NOBEGIN && end_at <= place.end_at)
+			hold(&at);
 		return;
-	expected = end_at;
-	/* It may have committed after a look went past. */
+	}
+	expected = Min(expected, end_at);
 	if (end_at <= place.end_at)
-		place = (Place) {end_at};
+		place = at;
 }
 
 TimestampTz
@@ -213,14 +237,6 @@ entry_place(IndexScanDesc scan)
 	return at;
 }
 
-static int
-compare_places(const Place *a, const Place *b)
-{
-	if (a->end_at != b->end_at)
-		return a->end_at < b->end_at ? -1 : 1;
-	return memcmp(a->id.data, b->id.data, UUID_LEN);
-}
-
 /* The scan is on the first entry that is not over: when something is, at the earliest. */
 static TimestampTz
 look_ahead(Look *look)
@@ -248,11 +264,8 @@ visit(Look *look, const Place *entry)
 	if (outbox_call_off(&look->table, &look->call_off))
 		look->cancelled++;
 	/* Whoever has it may let it go as it was. */
-	else if (!was_held || compare_places(entry, &held) < 0)
-	{
-		was_held = true;
-		held = *entry;
-	}
+	else
+		hold(entry);
 }
 
 static bool

@@ -353,6 +353,9 @@ change_delivery(const HandOver *h, const OutboxDeliveryRow *row, OutboxDeliveryT
 		.settled_at = h->now
 	};
 
+	/* While it was handed over it could not expire. */
+	if (outcome.state < OUTBOX_DELIVERED)
+		outbox_doorbell_note_end(row->end_at);
 	(void) outbox_deliveries_settle(table, &outcome, true);
 	outbox_count_outcome_at_commit(h->handler_id, outcome.state, outcome.code);
 }

@@ -458,7 +458,7 @@ outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxNotice *notice)
 
 int
 outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
-					  bool *overflow, TimestampTz *overflow_due, bool *rescan, TimestampTz *end_at)
+					  bool *overflow, TimestampTz *overflow_due, bool *rescan, TimestampTz end_known, TimestampTz *end_noted)
 {
 	int			n;
 
@@ -472,9 +472,9 @@ outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
 	*rescan = db->rescan;
 	db->overflow = false;
 	db->rescan = false;
-	*end_at = Min(*end_at, db->end_noted);
+	*end_noted = db->end_noted;
 	db->end_noted = DT_NOEND;
-	db->end_known = *end_at;
+	db->end_known = Min(end_known, *end_noted);
 	SpinLockRelease(&db->mutex);
 	return n;
 }

@@ -103,12 +103,12 @@ extern void outbox_doorbell_ring_now(OutboxDatabase *db, const OutboxNotice *not
 
 /*
  * Dispatcher side.  Moves all notices into out (room for OUTBOX_MAX_NOTICES),
- * reports and clears the overflow and rescan flags.  end_at is the earliest
- * time at which something expires: as far as the dispatcher knows, and then
- * with what was noted.  Nobody wakes it for what expires later than it knows.
+ * reports and clears the overflow and rescan flags.  end_known is the earliest
+ * time at which something expires as far as the dispatcher knows, end_noted
+ * that of what was noted.  Nobody wakes it for what expires later than either.
  * Returns the number moved.
  */
 extern int	outbox_doorbell_empty(OutboxDatabase *db, OutboxNotice *out,
-								  bool *overflow, TimestampTz *overflow_due, bool *rescan, TimestampTz *end_at);
+								  bool *overflow, TimestampTz *overflow_due, bool *rescan, TimestampTz end_known, TimestampTz *end_noted);
 
 #endif							/* OUTBOX_DOORBELL_H */
