@@ -82,13 +82,26 @@ $node->wait_until("SELECT expires_at < clock_timestamp() FROM outbox.deliveries 
 $receiver->release('/out', { status => 500 }, {});
 wait_for_state($failed, 'cancelled expired 1', 'and if it has failed, that was the last');
 
+# What comes of it in an on_settle function, too.
+$node->sql(q{CREATE ROLE app; CREATE SCHEMA app AUTHORIZATION app; SET ROLE app;
+	CREATE FUNCTION app.wait(outbox.settlement) RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_xact_lock(252)'});
+$node->handler('settled', ['settled.*'], $receiver->url('/settled'), %push, on_settle => 'app.wait(outbox.settlement)');
+$receiver->on('/settled', { status => 500 });
+my $locker = PsqlSession->new($node);
+$locker->run('SELECT pg_advisory_lock(252)');
+$id = $node->stage('settled.x', '{}', ttl => '1 s');
+$node->wait_until("SELECT state = 'leased' FROM outbox.deliveries WHERE message_id = '$id'");
+$node->wait_until("SELECT expires_at < clock_timestamp() - interval '200 ms' FROM outbox.deliveries WHERE message_id = '$id'");
+is($node->sql("SELECT state FROM outbox.deliveries WHERE message_id = '$id'"), 'leased', 'one whose function has not ended');
+$locker->run('SELECT pg_advisory_unlock(252)');
+wait_for_state($id, 'cancelled expired 1', 'is not tried again');
+
 # --- before it is sent, even if its row cannot be written then
 $receiver->on('/lock', { hang => 1 });
 $node->sql("SELECT outbox.alter_handler('lock', concurrency => 1)");
 $node->stage('lock.first');
 $receiver->wait_for_requests(1, '/lock') or die 'no request';
 $id = $node->stage('lock.second', '{}', ttl => '300 ms');
-my $locker = PsqlSession->new($node);
 $locker->run("BEGIN; SELECT FROM outbox.delivery WHERE message_id = '$id' FOR UPDATE");
 $node->wait_until("SELECT expires_at < clock_timestamp() FROM outbox.deliveries WHERE message_id = '$id'");
 $receiver->release('/lock', {}, {});
@@ -127,6 +140,20 @@ $locker->close;
 wait_for_state($stays, 'delivered 1', 'until that is cancelled');
 is(bodies('/ordered_lock'), '0 3 2', 'which was not sent');
 
+# One that is given another time when it has been found to be over.
+$node->handler('moved', ['moved.*'], $receiver->url('/moved'), %push, max_age => '3 s');
+$node->sql(q{SELECT outbox.pause_handler('moved')});
+$id = $node->stage('moved.x', '1');
+$node->sql(q{SELECT outbox.alter_handler('moved', max_age => '1 h')});
+my $mover = PsqlSession->new($node);
+$mover->run("BEGIN; SELECT outbox.reschedule('$id', clock_timestamp())");
+$node->wait_until("SELECT expires_at < clock_timestamp() FROM outbox.deliveries WHERE message_id = '$id'");
+$node->sql(q{SELECT outbox.resume_handler('moved')});
+wait_for_state($node->stage('moved.x', '2'), 'delivered 1', 'its handler has passed one that is being rescheduled');
+$mover->run('COMMIT');
+$mover->close;
+wait_for_state($id, 'delivered 1', 'which is delivered');
+
 # --- ordered keys go on
 $receiver->on('/ordered', { status => 500 }, {});
 my @ids = ($node->stage('key.x', '1', key => 'k', ttl => '1 s'), map { $node->stage('key.x', $_, key => 'k') } 2, 3);
@@ -155,9 +182,13 @@ $node->wait_for("SELECT string_agg(m.payload::text, ' ' ORDER BY m.message_id) F
 
 # --- many at once, and one whose transaction commits when it is over
 $node->sql(q{SELECT outbox.pause_handler('paused')});
-$node->sql(q{SELECT count(*) FROM outbox.stage_many('paused.many', array_fill('1'::jsonb, '{6000}'), ttl => '500 ms')});
-$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE topic = 'paused.many' AND code = 'expired'", 6000, 'thousands with one end');
 my $session = PsqlSession->new($node);
+my $before = $node->sql("SELECT count(*) FROM outbox.receipt WHERE code = 'expired'");
+$session->run(q{BEGIN; SELECT outbox.stage('paused.amid', ttl => '100 ms')});
+$node->sql(q{SELECT count(*) FROM outbox.stage_many('paused.many', array_fill('1'::jsonb, '{10000}'), ttl => '500 ms')});
+$session->run(qq{DO \$\$BEGIN WHILE (SELECT count(*) FROM outbox.receipt WHERE code = 'expired') = $before LOOP PERFORM pg_sleep(0.001); END LOOP; END\$\$; COMMIT});
+$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE topic = 'paused.many' AND code = 'expired'", 10000, 'thousands with one end');
+$node->wait_for("SELECT concat_ws(' ', state, code) FROM outbox.deliveries WHERE topic = 'paused.amid'", 'cancelled expired', 'one that commits amid them');
 $session->run(q{BEGIN; SELECT outbox.stage('paused.late', ttl => '100 ms')});
 $session->run(q{SELECT pg_sleep(0.2)});
 # Others are swept meanwhile.
