@@ -5888,7 +5888,8 @@ CROSS JOIN LATERAL (SELECT CASE
 	WHEN s.breaker OPERATOR(pg_catalog.<>) 'closed' THEN 'breaker'
 	WHEN s.held_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN 'retry_after'
 	WHEN s.throttled_to IS NULL AND h.rate_limit IS NULL THEN NULL
-	WHEN (SELECT true FROM outbox.delivery d WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+	-- The time as a query by itself is a condition of the index: see prune_inbox().
+	WHEN (SELECT true FROM outbox.delivery d WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.due_at OPERATOR(pg_catalog.<=) (SELECT pg_catalog.clock_timestamp())
 		ORDER BY d.due_at LIMIT 1) THEN CASE WHEN s.throttled_to IS NOT NULL THEN 'throttled' ELSE 'rate_limit' END
 	END AS waiting_for) w
 WHERE h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0;

@@ -40,7 +40,9 @@ static OutboxPlan handler_plan = {
 /*
  * How many deliveries are due, up to a thousand.  $1 NULL: of those handlers
  * that get rid of theirs by themselves; consumers may be away for good, and
- * what is paused waits for an operator.
+ * what is paused waits for an operator.  The time is a query by itself: what
+ * changes while a query runs is no condition of an index, and all that is
+ * scheduled would be read at each look.
  */
 static OutboxPlan due_plan = {
 	.sql = "SELECT pg_catalog.count(*) FROM ("
@@ -48,7 +50,7 @@ static OutboxPlan due_plan = {
 	" LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id CROSS JOIN LATERAL ("
 	"SELECT d.message_id FROM outbox.delivery d"
 	" WHERE d.handler_id OPERATOR(pg_catalog.=) h.id"
-	" AND d.due_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()"
+	" AND d.due_at OPERATOR(pg_catalog.<=) (SELECT pg_catalog.clock_timestamp())"
 	" ORDER BY d.due_at, d.message_id LIMIT 1000) d"
 	" WHERE h.id OPERATOR(pg_catalog.=) $1"
 	" OR ($1 IS NULL AND h.url IS NOT NULL AND s.paused_at IS NULL) LIMIT 1000) due",

@@ -142,6 +142,14 @@ UPDATE outbox.action SET acted_at = '2000-01-01' WHERE action = 'tap';
 SELECT results_eq($$SELECT outbox_internal.prune_inbox(7), outbox_internal.prune_dedupe_keys(7), outbox_internal.prune_actions(100000)$$, 'VALUES (7::bigint, 7::bigint, 1::bigint)', 'what is over goes, so much of it');
 SELECT results_eq($$SELECT outbox_internal.prune_inbox(7), outbox_internal.prune_dedupe_keys(7), outbox_internal.prune_actions(100000)$$, 'VALUES (3::bigint, 3::bigint, 0::bigint)', 'and nothing else');
 
+-- Nor does outbox.handlers read what is scheduled for later to know whether something is due.
+CREATE FUNCTION pg_temp.plan_of(query text) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+	RETURN QUERY EXECUTE 'EXPLAIN (COSTS OFF) ' || query;
+END $$;
+SELECT ok(bool_or(line ~ 'Index Cond: .*due_at <='), 'what is due is found by its index')
+FROM pg_temp.plan_of('SELECT waiting_for FROM outbox.handlers') line;
+
 -- Monitoring reads figures, and no content.
 CREATE ROLE outbox_tap_monitor;
 GRANT pg_monitor TO outbox_tap_monitor;
