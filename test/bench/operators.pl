@@ -58,8 +58,8 @@ foreach my $what (grep { $belief eq '' || $_ eq $belief } @LargeOutbox::beliefs)
 	my ($id, $tenant, $key, $correlation) = split /\|/, $session->run('SELECT m.id, m.tenant, m.key, m.correlation_id FROM outbox.delivery d JOIN outbox.message m ON m.id = d.message_id WHERE d.state = 1 ORDER BY 1 LIMIT 1');
 	report("statistics: $what", '');
 	asked('health()', 'SELECT * FROM outbox.health()');
-	asked('report()', 'SELECT outbox.report()');
-	asked('report(), all of it', "SELECT outbox.report('20 days')");
+	asked('report()', 'SELECT * FROM outbox.report()');
+	asked('report(), all of it', "SELECT * FROM outbox.report('20 days')");
 	asked('backlog', 'SELECT * FROM outbox.backlog');
 	asked('dead_letters, the newest 50', 'SELECT * FROM outbox.dead_letters ORDER BY died_at DESC LIMIT 50');
 	asked('dead_letters of a handler', "SELECT * FROM outbox.dead_letters WHERE handler = 'h7'");
