@@ -23,7 +23,9 @@ sub launcher_pid
 sub wait_for_launcher
 {
 	my $not = shift;
-	$node->wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'outbox launcher' AND pid <> $not");
+	# By new connections: before PostgreSQL 16 a postmaster that hears of a worker's
+	# end just before it goes to sleep does so for a minute, unless somebody comes.
+	$node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'outbox launcher' AND pid <> $not");
 	return launcher_pid();
 }
 
