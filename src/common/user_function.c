@@ -111,6 +111,20 @@ stop_timers(void)
 }
 
 Oid
+outbox_user_function_ask(OutboxPlan *plan, const char *name)
+{
+	Datum		values[1] = {CStringGetTextDatum(name)};
+	OutboxQueryRow row;
+	bool		isnull;
+	Datum		oid;
+
+	outbox_execute(plan, values, NULL, true, 1, SPI_OK_SELECT);
+	row = outbox_query_row(0);
+	oid = outbox_query_datum(&row, 1, &isnull);
+	return isnull ? InvalidOid : DatumGetObjectId(oid);
+}
+
+Oid
 outbox_user_function_find(const char *signature)
 {
 	static OutboxPlan find_plan = {
@@ -118,15 +132,8 @@ outbox_user_function_find(const char *signature)
 		.nargs = 1,
 		.argtypes = {TEXTOID},
 	};
-	Datum		values[1] = {CStringGetTextDatum(signature)};
-	OutboxQueryRow row;
-	bool		isnull;
-	Datum		oid;
 
-	outbox_execute(&find_plan, values, NULL, true, 1, SPI_OK_SELECT);
-	row = outbox_query_row(0);
-	oid = outbox_query_datum(&row, 1, &isnull);
-	return isnull ? InvalidOid : DatumGetObjectId(oid);
+	return outbox_user_function_ask(&find_plan, signature);
 }
 
 /*

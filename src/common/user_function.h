@@ -21,6 +21,8 @@
 
 #include "fmgr.h"
 
+#include "common/session.h"
+
 /* What the process wants to hear of, in a signal handler; NULL: nothing. */
 typedef struct OutboxUserFunctionWatch
 {
@@ -56,6 +58,9 @@ extern char *outbox_user_function_call(const OutboxUserFunction *function);
 
 /* The function of that name and argument's type; InvalidOid if there is none.  As above. */
 extern Oid	outbox_user_function_find(const char *name);
+
+/* What a query of one row, of a function's oid or NULL, answers to a text; InvalidOid for NULL.  As above. */
+extern Oid	outbox_user_function_ask(OutboxPlan *plan, const char *name);
 
 /*
  * A function that looks at a value and says whether it will do: one argument

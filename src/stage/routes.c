@@ -19,17 +19,14 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
-#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "common/session.h"
@@ -174,8 +171,9 @@ interval_us(const Interval *interval)
 }
 
 static void
-read_handler(TupleTableSlot *slot, const HandlerColumns *columns)
+read_handler(TupleTableSlot *slot, const void *passed)
 {
+	const HandlerColumns *columns = passed;
 	OutboxRoute route;
 	Datum		max_age;
 	bool		isnull;
@@ -199,11 +197,6 @@ read_handlers(void)
 {
 	Relation	rel = outbox_table_open("handler", AccessShareLock);
 	HandlerColumns columns;
-	Snapshot	snapshot;
-	TableScanDesc scan;
-	TupleTableSlot *slot;
-	MemoryContext scratch;
-	MemoryContext old;
 
 	columns.id = outbox_table_column(rel, "id");
 	columns.topics = outbox_table_column(rel, "topics");
@@ -212,22 +205,7 @@ read_handlers(void)
 	columns.dropped_at = outbox_table_column(rel, "dropped_at");
 	columns.max_age = outbox_table_column(rel, "max_age");
 
-	scratch = AllocSetContextCreate(CurrentMemoryContext, "outbox handler", ALLOCSET_DEFAULT_SIZES);
-	slot = table_slot_create(rel, NULL);
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = table_beginscan(rel, snapshot, 0, NULL);
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
-	{
-		CHECK_FOR_INTERRUPTS();
-		old = MemoryContextSwitchTo(scratch);
-		read_handler(slot, &columns);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(scratch);
-	}
-	table_endscan(scan);
-	UnregisterSnapshot(snapshot);
-	ExecDropSingleTupleTableSlot(slot);
-	MemoryContextDelete(scratch);
+	outbox_table_read_latest(rel, read_handler, &columns);
 	table_close(rel, AccessShareLock);
 }
 

@@ -18,7 +18,6 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "access/tableam.h"
 #include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "fmgr.h"
@@ -30,10 +29,8 @@
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
-#include "common/query_row.h"
 #include "common/session.h"
 #include "common/user_function.h"
 #include "compat.h"
@@ -205,8 +202,9 @@ keep_schema(TupleTableSlot *slot, AttrNumber column)
 }
 
 static void
-read_topic(TupleTableSlot *slot, const TopicColumns *columns)
+read_topic(TupleTableSlot *slot, const void *passed)
 {
+	const TopicColumns *columns = passed;
 	char	   *topic = keep_text(slot, columns->topic);
 	int			len = strlen(topic);
 	RuleEntry  *entry;
@@ -239,11 +237,6 @@ read_topics(void)
 {
 	Relation	rel = outbox_table_open("topic", AccessShareLock);
 	TopicColumns columns;
-	Snapshot	snapshot;
-	TableScanDesc scan;
-	TupleTableSlot *slot;
-	MemoryContext scratch;
-	MemoryContext old;
 
 	columns.topic = outbox_table_column(rel, "topic");
 	columns.description = outbox_table_column(rel, "description");
@@ -252,22 +245,7 @@ read_topics(void)
 	columns.check_function = outbox_table_column(rel, "check_function");
 	columns.schema = outbox_table_column(rel, "schema");
 
-	scratch = AllocSetContextCreate(CurrentMemoryContext, "outbox topic", ALLOCSET_SMALL_SIZES);
-	slot = table_slot_create(rel, NULL);
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = table_beginscan(rel, snapshot, 0, NULL);
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
-	{
-		CHECK_FOR_INTERRUPTS();
-		old = MemoryContextSwitchTo(scratch);
-		read_topic(slot, &columns);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(scratch);
-	}
-	table_endscan(scan);
-	UnregisterSnapshot(snapshot);
-	ExecDropSingleTupleTableSlot(slot);
-	MemoryContextDelete(scratch);
+	outbox_table_read_latest(rel, read_topic, &columns);
 	table_close(rel, AccessShareLock);
 }
 
@@ -302,15 +280,8 @@ find_schema_function(const char *name)
 		.nargs = 1,
 		.argtypes = {TEXTOID},
 	};
-	Datum		values[1] = {CStringGetTextDatum(name)};
-	OutboxQueryRow row;
-	bool		isnull;
-	Datum		oid;
 
-	outbox_execute(&find_plan, values, NULL, true, 1, SPI_OK_SELECT);
-	row = outbox_query_row(0);
-	oid = outbox_query_datum(&row, 1, &isnull);
-	return isnull ? InvalidOid : DatumGetObjectId(oid);
+	return outbox_user_function_ask(&find_plan, name);
 }
 
 /* What a name means now, with the owner's rights to look it up; InvalidOid for nothing. */

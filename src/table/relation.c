@@ -11,11 +11,15 @@
 
 #include "access/genam.h"
 #include "access/relation.h"
+#include "access/tableam.h"
 #include "catalog/pg_class.h"
+#include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "storage/lmgr.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "common/session.h"
 #include "table/relation.h"
@@ -135,4 +139,27 @@ outbox_lock_all_if_free(const OutboxTableLock *tables, int n)
 			return false;
 	}
 	return true;
+}
+
+void
+outbox_table_read_latest(Relation rel, OutboxRowReader read, const void *passed)
+{
+	MemoryContext scratch = AllocSetContextCreate(CurrentMemoryContext, "outbox row", ALLOCSET_DEFAULT_SIZES);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	MemoryContext old;
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		old = MemoryContextSwitchTo(scratch);
+		read(slot, passed);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(scratch);
+	}
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	ExecDropSingleTupleTableSlot(slot);
+	MemoryContextDelete(scratch);
 }

@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "access/attnum.h"
+#include "executor/tuptable.h"
 #include "storage/lockdefs.h"
 #include "utils/relcache.h"
 
@@ -28,6 +29,14 @@ extern Relation outbox_index_open(Relation table, const char *name, LOCKMODE mod
 
 /* The number of a column of an open table of ours.  Raises if there is none of that name. */
 extern AttrNumber outbox_table_column(Relation rel, const char *name);
+
+/*
+ * Hand each row of an open table to a function, along with what the caller
+ * passes, under a snapshot taken now whatever the transaction's is.  Memory that
+ * read takes is freed after each row.
+ */
+typedef void (*OutboxRowReader) (TupleTableSlot *slot, const void *passed);
+extern void outbox_table_read_latest(Relation rel, OutboxRowReader read, const void *passed);
 
 /* The first two, but NULL if somebody's lock is in the way. */
 extern Relation outbox_table_open_if_free(const char *name, LOCKMODE mode);
