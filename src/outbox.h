@@ -20,7 +20,7 @@
 #include "utils/uuid.h"
 
 /* The version of the SQL objects this library speaks to. */
-#define OUTBOX_SQL_VERSION "1.0"
+#define OUTBOX_SQL_VERSION "0.9"
 
 #define OUTBOX_SCHEMA "outbox"
 

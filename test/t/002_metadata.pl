@@ -40,11 +40,13 @@ foreach my $phase (values %{ $meta->{prereqs} })
 	}
 }
 
-my ($default) = $control =~ /^default_version = '(\d+\.\d+)'/m;
+my ($default) = $control =~ /^default_version = '(\d+\.\d+)'$/m;
 like($meta->{version}, qr/^\Q$default\E\./, 'outbox.control and META.json agree');
 my ($library) = slurp('src/outbox.h') =~ /OUTBOX_SQL_VERSION "([^"]+)"/;
 is($library, $default, 'the library expects the SQL objects it comes with');
-like(slurp('CHANGELOG.md'), qr/^## \Q$default\E /m, 'CHANGELOG.md has this version');
+like(slurp('CHANGELOG.md'), qr/^## \Q$meta->{version}\E /m, 'CHANGELOG.md has this version');
+like(slurp('debian/changelog'), qr/\A\w+ \(\Q$meta->{version}\E[~-]/, 'debian/changelog too, on top');
+like(slurp('doc/settings.md'), qr/^\| `outbox\.user_agent` \| outbox\/\Q$default\E \|/m, 'doc/settings.md says how requests name it');
 unlike($install, qr/\bCREATE OR REPLACE\b/, 'the install script replaces nothing of others');
 
 # The pages know everything that a user can call, read or set; each kind has its own.

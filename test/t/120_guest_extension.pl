@@ -126,7 +126,7 @@ pass('once it is gone there can be an outbox');
 my ($version) = $node->sql("SELECT extversion FROM pg_extension WHERE extname = 'outbox'");
 my $mark = -s $node->logfile;
 my %helps = (
-	'0.9' => 'Run ALTER EXTENSION outbox UPDATE.',
+	'0.1' => 'Run ALTER EXTENSION outbox UPDATE.',
 	'7.7' => 'Restart the server if the library was replaced while it ran; otherwise install the library of that version first.');
 foreach my $other (sort keys %helps)
 {
@@ -317,7 +317,7 @@ my $extension = $place->extension_folder;
 
 local $ENV{PATH} = $place->path;
 # It ends as this one does: the linker may have stored "0", a setting's value,
-# as the end of "1.0".
+# as the end of "1.0", or one version as the end of another.
 (my $next = $version) =~ s/^\d/9/;
 my $updated = OutboxCluster->create('updated');
 $updated->handler('h', ['a.*'], $receiver->url('/updated'), backoff => '{100 ms}', max_attempts => 100);
