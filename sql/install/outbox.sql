@@ -465,6 +465,7 @@ CREATE TABLE outbox.action (
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE outbox.action IS 'What operators have done; the view outbox.actions shows it';
 CREATE INDEX action_message ON outbox.action (message_id, id) WHERE message_id IS NOT NULL;
+CREATE INDEX action_bulk ON outbox.action (acted_at) WHERE message_id IS NULL;
 CREATE INDEX action_tenant ON outbox.action (((arguments OPERATOR(pg_catalog.->>) 'tenant') COLLATE "C")) WHERE (arguments OPERATOR(pg_catalog.->>) 'tenant') IS NOT NULL;
 ALTER SEQUENCE outbox.action_id OWNED BY outbox.action.id;
 
@@ -2212,7 +2213,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched,topics}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,requeue_all,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,staged,report}',
+		('operator', '{requeue,requeue_where,requeue_all,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,message,staged,report}',
 			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention,actions,topics}'),
 		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
@@ -6525,6 +6526,305 @@ before_message_id, before_handler_id: message_id and handler_id of the last row 
 max_rows: how many at most, 1 to 10000.
 Each page costs what it shows and what it passes over: with a correlation_id, key or tenant what other conditions leave out of its messages (of a tenant with more than 10000, if only outstanding, dead or cancelled ones are asked for, what belongs to others among these); else what topic leaves out, and handler among outstanding and delivered ones.
 Errors: invalid_parameter_value for an unknown state, an impossible range or a wrong max_rows, undefined_object for an unknown handler.';
+
+-----------------------------------------------------------------------------
+-- The story of a message: what is known of it, in the order of time.
+--
+-- A function for each kind of thing that is known, and outbox.message() to put
+-- them in order.  Each finds what it reads by an index, and nothing is left to
+-- the planner: its settings are pinned by outbox.message(), which calls them.
+-----------------------------------------------------------------------------
+
+CREATE TYPE outbox_internal.event AS (
+	at timestamptz,
+	rank int,
+	event text,
+	handler text,
+	attempt int,
+	detail text,
+	data jsonb
+);
+COMMENT ON TYPE outbox_internal.event IS 'Internal: something that happened to a message; rank orders what happened at the same time';
+
+-- An interval, as short as it can be read.
+CREATE FUNCTION outbox_internal.event_duration(took interval) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT CASE WHEN s < 1 THEN round(s * 1000, 1) || ' ms' ELSE round(s, 1) || ' s' END
+	FROM (SELECT extract(epoch FROM took)::numeric AS s) t
+$$;
+COMMENT ON FUNCTION outbox_internal.event_duration IS 'Internal: an interval in milliseconds or seconds; NULL for NULL';
+
+CREATE FUNCTION outbox_internal.event_time(at timestamptz) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT date_trunc('milliseconds', at)::text
+$$;
+COMMENT ON FUNCTION outbox_internal.event_time IS 'Internal: a time within a text, to the millisecond';
+
+-- Its staging, the occurrence that it is the message of, and what it replaced.
+CREATE FUNCTION outbox_internal.events_of_staging(id uuid) RETURNS SETOF outbox_internal.event
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	m outbox.message;
+	bytes bigint;
+	occurrence text[];
+	replaced uuid;
+BEGIN
+	SELECT * INTO m FROM outbox.message x WHERE x.id = events_of_staging.id;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	bytes := octet_length(coalesce(m.payload::text, m.payload_text));
+	IF bytes IS NULL THEN
+		bytes := octet_length(m.payload_bytes);
+	END IF;
+	occurrence := regexp_match(coalesce(m.dedupe_key, m.reused_key), '^schedule:(.+):(\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\dZ)$');
+	IF occurrence IS NOT NULL THEN
+		RETURN NEXT (m.staged_at, 0, 'occurrence', NULL, NULL, format('of schedule "%s" for %s', occurrence[1], occurrence[2]),
+			jsonb_build_object('schedule', occurrence[1], 'scheduled_at', occurrence[2]))::outbox_internal.event;
+	END IF;
+	RETURN NEXT (m.staged_at, 1, 'staged', NULL, NULL,
+		concat_ws(', ', m.topic, 'key ' || m.key, 'tenant ' || m.tenant, 'correlation id ' || m.correlation_id,
+			format('%s bytes of %s', bytes, coalesce(m.content_type, 'application/json')),
+			'not before ' || outbox_internal.event_time(m.deliver_at), 'expires at ' || outbox_internal.event_time(m.expires_at)),
+		jsonb_strip_nulls(jsonb_build_object('topic', m.topic, 'key', m.key, 'tenant', m.tenant, 'correlation_id', m.correlation_id, 'headers', m.headers,
+			'dedupe_key', coalesce(m.dedupe_key, m.reused_key), 'replace_key', m.replace_key, 'deliver_at', m.deliver_at, 'expires_at', m.expires_at,
+			'min_version', m.min_version, 'content_type', m.content_type, 'payload_length', bytes)))::outbox_internal.event;
+	IF m.replace_key IS NOT NULL THEN
+		SELECT p.id INTO replaced FROM outbox.message p
+		WHERE coalesce(p.tenant, '') = coalesce(m.tenant, '') AND p.replace_key = m.replace_key AND p.id < m.id
+		ORDER BY p.id DESC LIMIT 1;
+		IF EXISTS (SELECT FROM outbox.receipt r WHERE r.message_id = replaced AND r.state = 5 AND r.code = 'replaced') THEN
+			RETURN NEXT (m.staged_at, 2, 'replaces', NULL, NULL, format('message %s, where that had not been tried', replaced),
+				jsonb_build_object('message_id', replaced, 'replace_key', m.replace_key))::outbox_internal.event;
+		END IF;
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.events_of_staging IS 'Internal: that a message was staged, by which schedule, and which one it replaced; none if it is gone';
+
+-- Every handler that has it.  A younger one cannot have had it when it was staged.
+CREATE FUNCTION outbox_internal.events_of_routing(id uuid) RETURNS SETOF outbox_internal.event
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT (coalesce(greatest(m.staged_at, h.created_at), d.at), 3, CASE WHEN d.handler_id = 0 THEN 'unrouted' ELSE 'routed' END, h.name, NULL,
+		CASE WHEN d.handler_id = 0 THEN 'no handler took its topic'
+			WHEN h.id IS NULL THEN 'to a handler whose row is gone'
+			ELSE concat_ws(', ', CASE WHEN h.url IS NULL THEN 'to be claimed' ELSE 'to ' || u.url END,
+				CASE WHEN h.created_at > m.staged_at THEN 'after it was staged, as the handler is younger; when is not kept' END,
+				'dropped at ' || outbox_internal.event_time(h.dropped_at)) END,
+		jsonb_strip_nulls(jsonb_build_object('handler_id', d.handler_id, 'url', u.url, 'format', CASE WHEN h.url IS NOT NULL THEN h.format END, 'ordered', nullif(h.ordered, false),
+			'dropped_at', h.dropped_at)))::outbox_internal.event
+	FROM (
+		SELECT o.handler_id, o.due_at AS at FROM outbox.delivery o WHERE o.message_id = events_of_routing.id
+		UNION ALL
+		SELECT r.handler_id, r.settled_at FROM outbox.receipt r WHERE r.message_id = events_of_routing.id) AS d
+	LEFT JOIN outbox.message m ON m.id = events_of_routing.id
+	LEFT JOIN outbox.handler h ON h.id = d.handler_id
+	CROSS JOIN LATERAL (SELECT regexp_replace(h.url, '[?#].*$', '') AS url) AS u
+	UNION ALL
+	SELECT (m.staged_at, 3, 'unrouted', NULL, NULL, 'no handler took its topic', NULL)::outbox_internal.event
+	FROM outbox.message m
+	WHERE m.id = events_of_routing.id AND NOT EXISTS (SELECT FROM outbox.delivery o WHERE o.message_id = m.id)
+		AND NOT EXISTS (SELECT FROM outbox.receipt r WHERE r.message_id = m.id)
+$$;
+COMMENT ON FUNCTION outbox_internal.events_of_routing IS 'Internal: which handlers a message was routed to, or that there is none';
+
+-- As far as they are logged.  The time of a request is that of its answer less what that took.
+CREATE FUNCTION outbox_internal.events_of_attempts(id uuid) RETURNS SETOF outbox_internal.event
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT (a.finished_at, 5, 'attempt', h.name, a.attempt,
+		concat_ws(': ', concat_ws(', ', s.outcome, 'HTTP ' || a.http_status, nullif(a.code, a.http_status::text), 'after ' || outbox_internal.event_duration(a.duration)), a.error),
+		jsonb_strip_nulls(jsonb_build_object('outcome', s.outcome, 'sent_at', a.finished_at - a.duration, 'duration_ms', round(extract(epoch FROM a.duration)::numeric * 1000, 3),
+			'http_status', a.http_status, 'code', a.code)))::outbox_internal.event
+	FROM outbox.attempt a
+	LEFT JOIN outbox.handler h ON h.id = a.handler_id
+	CROSS JOIN LATERAL (SELECT ('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[a.outcome + 1] AS outcome) AS s
+	WHERE a.message_id = events_of_attempts.id
+$$;
+COMMENT ON FUNCTION outbox_internal.events_of_attempts IS 'Internal: the attempts of a message that were logged';
+
+-- How each delivery stands: its receipt, or as of now what it waits for.
+CREATE FUNCTION outbox_internal.events_of_outcome(id uuid) RETURNS SETOF outbox_internal.event
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT (r.settled_at, 6, ('{delivered,dead,cancelled}'::text[])[r.state - 2], h.name, nullif(r.attempts, 0),
+		concat_ws(': ', concat_ws(', ', nullif(r.code, r.http_status::text), 'HTTP ' || r.http_status,
+			CASE r.attempts WHEN 0 THEN 'without an attempt' WHEN 1 THEN 'after 1 attempt' ELSE format('after %s attempts', r.attempts) END,
+			'by message ' || n.id), r.error),
+		jsonb_strip_nulls(jsonb_build_object('attempts', r.attempts, 'attempts_of_budget', r.attempts - r.budget_from, 'http_status', r.http_status, 'code', r.code,
+			'replaced_by', n.id)))::outbox_internal.event
+	FROM outbox.receipt r
+	LEFT JOIN outbox.handler h ON h.id = r.handler_id
+	LEFT JOIN LATERAL (
+		SELECT x.id FROM outbox.message m
+		CROSS JOIN LATERAL (
+			SELECT y.id FROM outbox.message y
+			WHERE coalesce(y.tenant, '') = coalesce(m.tenant, '') AND y.replace_key = m.replace_key AND y.id > m.id
+			ORDER BY y.id LIMIT 1) AS x
+		WHERE m.id = r.message_id AND r.state = 5 AND r.code = 'replaced') AS n ON true
+	WHERE r.message_id = events_of_outcome.id
+	UNION ALL
+	SELECT (clock_timestamp(), 8, ('{pending,retrying,leased}'::text[])[d.state + 1], h.name, nullif(d.attempts, 0),
+		concat_ws(', ', 'waits for ' || w.waiting_for || coalesce(' until ' || outbox_internal.event_time(w.waiting_until), ''),
+			CASE WHEN w.waiting_until IS NULL AND isfinite(d.due_at) THEN 'due at ' || outbox_internal.event_time(d.due_at) END,
+			'expires at ' || outbox_internal.event_time(d.expires_at), w.detail),
+		jsonb_strip_nulls(jsonb_build_object('attempts', d.attempts, 'attempts_of_budget', d.attempts - d.budget_from, 'due_at', d.due_at, 'expires_at', d.expires_at,
+			'waiting_for', w.waiting_for, 'waiting_until', w.waiting_until, 'lifted_by', w.lifted_by, 'http_status', d.http_status, 'code', d.code,
+			'error', d.error)))::outbox_internal.event
+	FROM outbox.delivery d
+	LEFT JOIN outbox.handler h ON h.id = d.handler_id
+	LEFT JOIN LATERAL (SELECT * FROM outbox.waiting v WHERE v.message_id = d.message_id AND v.handler_id = d.handler_id OFFSET 0) AS w ON true
+	WHERE d.message_id = events_of_outcome.id
+$$;
+COMMENT ON FUNCTION outbox_internal.events_of_outcome IS 'Internal: how each delivery of a message was settled, or what it waits for now';
+
+CREATE FUNCTION outbox_internal.event_of_action(a outbox.action, effect text) RETURNS outbox_internal.event
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT (a.acted_at, 7, a.action, a.arguments ->> 'handler', NULL,
+		concat_ws(': ', concat_ws(', ', 'by ' || a.login || CASE WHEN a.role <> a.login THEN ' as ' || a.role ELSE '' END, effect), a.reason),
+		jsonb_strip_nulls(jsonb_build_object('action_id', a.id, 'login', a.login, 'role', a.role, 'arguments', nullif(a.arguments, '{}'), 'affected', a.affected,
+			'reason', a.reason)))::outbox_internal.event
+$$;
+COMMENT ON FUNCTION outbox_internal.event_of_action IS 'Internal: what an operator has done, as an event of a message; effect: what is to be said of it beside who and why';
+
+-- What operators did to this message by its id.
+CREATE FUNCTION outbox_internal.events_of_actions(id uuid, tenant text) RETURNS SETOF outbox_internal.event
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT outbox_internal.event_of_action(a, CASE WHEN a.action = 'reschedule' THEN 'to ' || outbox_internal.event_time((a.arguments ->> 'deliver_at')::timestamptz) END)
+	FROM outbox.action a
+	WHERE a.message_id = events_of_actions.id AND (events_of_actions.tenant IS NULL OR a.arguments ->> 'tenant' = events_of_actions.tenant)
+$$;
+COMMENT ON FUNCTION outbox_internal.events_of_actions IS 'Internal: what operators have done to a message by its id; tenant: only what they were told it was that tenant''s';
+
+-- What operators did to many, or to a handler, where it can be shown to have met a
+-- delivery of this message.  Of a call in bulk only its filter is kept, so it is
+-- shown where that fits and
+--   the delivery stands as the call's own transaction has written it, or
+--   the log has an attempt before the call that it could bring back, and there was
+--   a further one, or is to be, after it.
+-- What a filter cannot say: rows that were locked or beyond max_rows.
+CREATE FUNCTION outbox_internal.events_of_bulk(id uuid) RETURNS SETOF outbox_internal.event
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+	m record;
+	since timestamptz;
+	until timestamptz;
+BEGIN
+	SELECT x.id, x.staged_at, x.topic, x.tenant, x.xmin AS written_by INTO m FROM outbox.message x WHERE x.id = events_of_bulk.id;
+	IF NOT FOUND THEN
+		RETURN;
+	END IF;
+	since := m.staged_at;
+	-- What came after its last settlement has not met it.  A call writes down when it was over.
+	SELECT CASE WHEN bool_or(o.settled_at IS NULL) THEN 'infinity' ELSE max(o.settled_at) + interval '1 hour' END INTO until
+	FROM (
+		SELECT NULL::timestamptz AS settled_at FROM outbox.delivery d WHERE d.message_id = m.id
+		UNION ALL
+		SELECT r.settled_at FROM outbox.receipt r WHERE r.message_id = m.id) AS o;
+	RETURN QUERY
+	WITH delivered AS MATERIALIZED (
+		SELECT d.handler_id, h.name, d.xmin AS written_by, NULL::timestamptz AS settled_at, d.attempts, NULL::text AS code
+		FROM outbox.delivery d JOIN outbox.handler h ON h.id = d.handler_id WHERE d.message_id = m.id
+		UNION ALL
+		SELECT r.handler_id, h.name, r.xmin, r.settled_at, r.attempts, r.code
+		FROM outbox.receipt r JOIN outbox.handler h ON h.id = r.handler_id WHERE r.message_id = m.id
+	), done AS MATERIALIZED (
+		SELECT a AS action, a.xmin AS written_by FROM outbox.action a
+		WHERE a.message_id IS NULL AND a.acted_at >= since AND a.acted_at <= until
+			AND a.action IN ('requeue_where', 'requeue_all', 'replay', 'cancel_where', 'pause_handler', 'resume_handler', 'alter_handler', 'ensure_handler', 'rotate_secret', 'drop_handler')
+	), met AS (
+		-- Several between two attempts: one of them it was.
+		SELECT c.action, d.name, f.how,
+			count(*) FILTER (WHERE f.how = 'brought back') OVER (PARTITION BY d.handler_id, l.attempt) + CASE WHEN EXISTS (
+				SELECT FROM outbox.action s WHERE s.message_id = m.id AND s.action = 'requeue' AND s.acted_at > l.finished_at) THEN 1 ELSE 0 END AS choices
+		FROM done c
+		CROSS JOIN delivered d
+		CROSS JOIN LATERAL (SELECT (c.action).action AS name, (c.action).arguments AS told, (c.action).acted_at AS acted_at) AS t
+		-- The last attempt before it that is logged.
+		LEFT JOIN LATERAL (
+			SELECT l.attempt, l.outcome, l.code, l.finished_at FROM outbox.attempt l
+			WHERE l.message_id = m.id AND l.handler_id = d.handler_id AND l.finished_at < t.acted_at
+			ORDER BY l.attempt DESC LIMIT 1) AS l ON true
+		CROSS JOIN LATERAL (
+			SELECT CASE
+				WHEN t.name NOT IN ('requeue_where', 'requeue_all', 'replay', 'cancel_where') THEN
+					CASE WHEN t.told ->> 'handler' = d.name AND (d.settled_at IS NULL OR d.settled_at >= t.acted_at OR d.written_by = c.written_by) THEN 'handler' END
+				WHEN coalesce(t.told ->> 'handler', d.name) <> d.name OR coalesce(t.told ->> 'tenant', m.tenant, '') <> coalesce(m.tenant, '')
+					OR m.id < outbox_internal.id_floor((t.told ->> 'since')::timestamptz) OR m.id >= outbox_internal.id_floor((t.told ->> 'until')::timestamptz)
+					OR NOT outbox_internal.topic_taken(ARRAY[coalesce(t.told ->> 'topic', m.topic)], m.topic) THEN NULL
+				WHEN d.written_by = c.written_by AND d.written_by <> m.written_by AND (t.name = 'cancel_where') = (d.settled_at IS NOT NULL) THEN 'written'
+				WHEN t.name <> 'cancel_where' AND (d.settled_at IS NULL OR d.attempts > l.attempt) AND l.finished_at < coalesce((t.told ->> 'settled_before')::timestamptz, 'infinity')
+					AND coalesce(t.told ->> 'code', l.code) IS NOT DISTINCT FROM l.code
+					AND (t.name <> 'replay' AND l.outcome = 4 OR l.outcome = 3 AND (t.name = 'replay' OR t.told @> '{"include_delivered": true}')
+						OR l.outcome = 5 AND t.told @> '{"include_cancelled": true}') THEN 'brought back' END AS how) AS f
+		WHERE f.how IS NOT NULL
+	)
+	SELECT (e).at, (e).rank, (e).event, coalesce(x.name, (e).handler), (e).attempt, (e).detail, (e).data
+	FROM met x
+	CROSS JOIN LATERAL (
+		SELECT outbox_internal.event_of_action(x.action, CASE
+			WHEN x.how = 'brought back' AND x.choices > 1 THEN 'this delivery among others, if no other call before the next attempt did'
+			WHEN x.how <> 'handler' THEN 'this delivery among others' END) AS e) AS v;
+END $$;
+COMMENT ON FUNCTION outbox_internal.events_of_bulk IS 'Internal: calls of operators in bulk that can be shown to have met a message, and changes of its handlers while it was outstanding';
+
+CREATE FUNCTION outbox.message(id uuid, tenant text DEFAULT NULL)
+RETURNS TABLE (at timestamptz, event text, handler text, attempt int, detail text, data jsonb)
+LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 20 SET search_path = pg_catalog, pg_temp SET max_parallel_workers_per_gather = 0
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+	theirs text := tenant;
+	is_there boolean;
+BEGIN
+	IF message.id IS NULL THEN
+		RAISE EXCEPTION 'message id must not be null'
+			USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass the id that outbox.stage() returned.';
+	END IF;
+	SELECT theirs IS NULL OR m.tenant = theirs COLLATE "C" INTO is_there FROM outbox.message m WHERE m.id = message.id;
+	IF is_there IS NULL AND theirs IS NULL THEN
+		-- Rows put right by hand may lack theirs.
+		is_there := nullif(EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = message.id)
+			OR EXISTS (SELECT FROM outbox.receipt r WHERE r.message_id = message.id), false);
+	END IF;
+	IF is_there THEN
+		RETURN QUERY
+		SELECT e.at, e.event, e.handler, e.attempt, e.detail, e.data
+		FROM (
+			SELECT * FROM outbox_internal.events_of_staging(message.id)
+			UNION ALL SELECT * FROM outbox_internal.events_of_routing(message.id)
+			UNION ALL SELECT * FROM outbox_internal.events_of_attempts(message.id)
+			UNION ALL SELECT * FROM outbox_internal.events_of_outcome(message.id)
+			UNION ALL SELECT * FROM outbox_internal.events_of_actions(message.id, NULL)
+			UNION ALL SELECT * FROM outbox_internal.events_of_bulk(message.id)) AS e
+		ORDER BY e.at, e.rank, e.handler, e.attempt, (e.data ->> 'action_id')::bigint;
+		RETURN;
+	END IF;
+	IF is_there IS NULL THEN
+		-- What was done to one that has been removed since is kept for longer.
+		RETURN QUERY
+		SELECT e.at, e.event, e.handler, e.attempt, e.detail, e.data
+		FROM (
+			SELECT * FROM outbox_internal.events_of_actions(message.id, theirs)
+			UNION ALL
+			SELECT outbox_internal.id_time(message.id), 0, 'staged', NULL, NULL, 'removed since, with its deliveries and attempts: what operators did is left', NULL
+			WHERE EXISTS (SELECT FROM outbox_internal.events_of_actions(message.id, theirs))) AS e
+		ORDER BY e.at, e.rank, (e.data ->> 'action_id')::bigint;
+	END IF;
+	IF is_there IS FALSE OR NOT FOUND THEN
+		RAISE EXCEPTION 'message % does not exist%', message.id, CASE WHEN theirs IS NULL THEN '' ELSE format(' for tenant "%s"', theirs) END
+			USING ERRCODE = 'no_data_found',
+				HINT = 'outbox.prune() removes messages once all their deliveries are settled and past retention.';
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox.message IS
+'All that is known of one message, in the order of time: a row for each thing that happened. In milliseconds, whatever else is kept.
+id: the message. tenant: only if the message is this tenant''s.
+at: when. handler, attempt: whose delivery, and which attempt. detail: in words. data: the same for programs, and more of it.
+event: what it was. occurrence: a schedule staged it (its dedupe key says so; what a schedule''s function stages says nothing of it). staged: topic, key, tenant, correlation id, size of the payload; who staged it is not kept. replaces: the message of the same replace_key whose place it took. routed, unrouted: to which handler, with its URL as it is now; what is routed later (backfill) does not say when.
+attempt: one that was logged (outbox.log_attempts; by default those that delivered are not, of more than 200 the first and the last 100 are): what it led to, HTTP status, code, how long it took, error.
+delivered, dead, cancelled: how a delivery was settled, which of several times the last. pending, retrying, leased: how one stands as of now, and what it waits for, as in outbox.waiting; when a lease began is not kept, nor are leases that are over but for their attempt.
+Any other event is the name of a function that an operator called, as in outbox.actions: those for this message; those in bulk (requeue_where, requeue_all, replay, cancel_where) that can be shown to have met it, because its delivery stands as that call has left it, or because an attempt before it had ended what another one after it went on with; and those that changed one of its handlers while it was outstanding, under the name that the handler has now. Of a call in bulk only the filter is kept: others may have met it that cannot be told from those that passed it by.
+Of a message that was removed since what operators did to it by its id is left, for as long as outbox.action_retention says.
+Errors: null_value_not_allowed, no_data_found if nothing is known of such a message.';
 
 -----------------------------------------------------------------------------
 -- The report: one page of HTML for whoever is woken up.

@@ -79,6 +79,8 @@ foreach my $what (grep { $belief eq '' || $_ eq $belief } @LargeOutbox::beliefs)
 	asked('find_deliveries: dead of a handler', "SELECT * FROM outbox.find_deliveries('h7', 'dead')");
 	asked('find_deliveries: the newest', 'SELECT * FROM outbox.find_deliveries()');
 	asked('status()', "SELECT * FROM outbox.status('$id')");
+	asked('message(): of an outstanding one', "SELECT * FROM outbox.message('$id')");
+	asked('message(): of a dead one', "SELECT * FROM outbox.message('" . $session->run('SELECT message_id FROM outbox.receipt WHERE state + 0 = 4 ORDER BY handler_id LIMIT 1') . "')");
 	asked('handler_stats', 'SELECT * FROM outbox.handler_stats');
 	changed('requeue_where() of all dead', "SELECT outbox.requeue_where(since => '-infinity')");
 	changed('requeue_where(max_rows => 10000)', "SELECT outbox.requeue_where(since => '-infinity', max_rows => 10000)");

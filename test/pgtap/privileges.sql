@@ -13,7 +13,7 @@ INSERT INTO privilege VALUES
 ('function', 'status handlers_of', 'POW'),
 ('function', 'claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many', 'CW'),
 ('procedure', 'wait', 'CW'),
-('function', 'find_deliveries requeue requeue_where replay cancel cancel_where retry_now reschedule pause_handler resume_handler prune verify next_runs', 'OW'),
+('function', 'find_deliveries message requeue requeue_where replay cancel cancel_where retry_now reschedule pause_handler resume_handler prune verify next_runs', 'OW'),
 ('function', 'pause_schedule resume_schedule run_now', 'OW'),
 ('procedure', 'run_schedules', 'OW'),
 ('function', 'create_schedule alter_schedule ensure_schedule drop_schedule schedule_definition', 'W'),
@@ -34,6 +34,7 @@ INSERT INTO privilege VALUES
 ('internal', 'is_own vacuum_holders bloat_warnings barred_keys', 'W'),
 ('internal', 'count reset_counters metric_list metric_label metric_samples', 'W'),
 ('internal', 'unrouted sender aside retention', 'OW'),
+('internal', 'event_duration event_time event_of_action events_of_staging events_of_routing events_of_attempts events_of_outcome events_of_actions events_of_bulk', 'W'),
 ('internal', 'report_text report_count report_duration report_when report_bar report_place report_quantiles report_top report_table report_section report_style report_steps report_throughput report_histogram report_backlog report_failing report_slowest report_causes report_dead report_schedules report_unrouted report_retention', 'W'),
 -- rings and triggers
 ('internal', 'ring ring_handlers ring_status triggers trigger_faults library library_can require_library grow wrap_comments ring_rescan ring_launcher ring_schedules skip_row handler_changed status_changed home check_isolation is_copy why_copy place place_is_news note_place bring_forward seed_ids', 'W'),
@@ -66,7 +67,7 @@ INSERT INTO privilege VALUES
 ('table', 'dedupe_key', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
 ('type', 'settlement occurrence staged_message', '*PCOMW'),
-('internal type', 'filter option page retention_rules', 'W'),
+('internal type', 'event filter option page retention_rules', 'W'),
 ('schema', 'outbox', '*PCOMW'),
 ('schema', 'outbox_internal', 'W');
 CREATE TEMP TABLE cell AS SELECT kind, object, who FROM privilege, string_to_table(objects, ' ') object;

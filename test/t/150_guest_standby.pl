@@ -131,7 +131,7 @@ my %refused = (
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
 	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain', 'next_runs', 'announce', 'status', 'handlers_of',
-		'handler_definition', 'schedule_definition', 'topic_definition', 'metrics', 'reset_stats', 'find_deliveries', 'staged', 'report')};
+		'handler_definition', 'schedule_definition', 'topic_definition', 'metrics', 'reset_stats', 'find_deliveries', 'message', 'staged', 'report')};
 like($second->sql('SELECT outbox.metrics()'), qr/^outbox_dispatcher_up\{database="postgres"\} 0\n.*^outbox_deliveries_staged_total\{database="postgres",handler="one"\} 0$/ms, 'a standby has numbers of its own');
 like($second->sql('SELECT outbox.report()'), qr/<title>ok: .*standby.*<\/html>$/s, 'and a report');
 is(join(' ', sort keys %refused), $first->sql($writers), 'every public function but those is tried');
