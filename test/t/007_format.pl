@@ -15,7 +15,7 @@ my @files;
 find({ no_chdir => 1, wanted => sub {
 	if (-d $_ && m{/(?:\.git|tmp_check|node_modules|log|\.deps)$}) { $File::Find::prune = 1; return; }
 	return if !-f $_ || -l $_ || m{\.(?:o|so|bc|png|out)$} || m{/expected/} || m{^\Q$root\E/sql/outbox--};
-	push @files, s{^\Q$root/\E}{}r if m{\.(?:[ch]|pl|pm|sql|md|sh|yml|json|txt|control|py|js|mjs|ts)$} || m{/(?:Makefile|\.ci/run|test/(?:run|versions|sanitize)|test/bench/run)$};
+	push @files, s{^\Q$root/\E}{}r if m{\.(?:[ch]|pl|pm|sql|md|sh|yml|json|txt|control|py|js|mjs|ts)$} || m{/(?:Makefile|\.ci/run|test/(?:run|versions|sanitize|package|fresh)|test/bench/run)$};
 } }, $root);
 cmp_ok(scalar @files, '>', 300, 'files of the tree are looked at') or diag(join "\n", @files);
 
