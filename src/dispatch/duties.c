@@ -36,6 +36,7 @@
 #include "shared/counters.h"
 #include "worker/backoff.h"
 #include "worker/clock.h"
+#include "worker/failure.h"
 #include "worker/settings.h"
 #include "worker/waitset.h"
 #include "worker/work.h"
@@ -149,17 +150,6 @@ bury_poison(OutboxDelivery *delivery, const char *message)
 	outbox_outcome_add(delivery);
 }
 
-/* Failures that end by themselves or by an operator's hand, however long that takes. */
-static bool
-is_worth_waiting(int sqlstate)
-{
-	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_INSUFFICIENT_RESOURCES ||
-		sqlstate == ERRCODE_IO_ERROR ||
-		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE ||
-		sqlstate == ERRCODE_T_R_DEADLOCK_DETECTED ||
-		sqlstate == ERRCODE_QUERY_CANCELED;
-}
-
 /*
  * The error came while this message was read: is it to be blamed?  Failures
  * that may end by themselves are another's fault, unless the same one meets
@@ -174,7 +164,7 @@ is_unreadable(const pg_uuid_t *id, int sqlstate)
 	if (memcmp(&suspect, id, UUID_LEN) != 0)
 		times = 0;
 	suspect = *id;
-	return !is_worth_waiting(sqlstate) || ++times > MAX_FAILURES;
+	return !outbox_failure_may_end(sqlstate) || ++times > MAX_FAILURES;
 }
 
 /* The transaction has failed: everything is as it was before, and its duty pauses.  In PG_CATCH(). */
@@ -205,7 +195,9 @@ fail_work(void)
 	}
 	if (poison != NULL)
 		outbox_order_discard(poison);
-	if (current == SETTLE && !outbox_settle_failed(edata->message, !is_worth_waiting(edata->sqlerrcode), now))
+	if (current == SETTLE && !outbox_settle_failed(edata->message, !outbox_failure_may_end(edata->sqlerrcode), now))
+		return;
+	if (current == EXPIRY && !outbox_expiry_failed(!outbox_failure_may_end(edata->sqlerrcode)))
 		return;
 	outbox_backoff_fail(&troubles[current], &outbox_work_pauses, now);
 	strlcpy(problem, edata->message, sizeof(problem));

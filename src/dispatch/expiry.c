@@ -14,25 +14,33 @@
 #include "access/relscan.h"
 #include "access/skey.h"
 #include "access/stratnum.h"
+#include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "miscadmin.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "compat.h"
 #include "dispatch/expiry.h"
 #include "shared/counting.h"
+#include "shared/shmem.h"
 #include "stage/call_off.h"
 #include "table/delivery.h"
 #include "table/relation.h"
 #include "worker/clock.h"
+#include "worker/failure.h"
 
 /* Of one look: deliveries that are cancelled, and entries of the index that are examined. */
 #define MAX_CANCELLED 1000
 #define MAX_ENTRIES 5000
+
+/* Of one that cancels each apart: more subtransactions slow down everybody's snapshots. */
+#define MAX_APART 50
 
 /* Entries of what has gone since that are stepped over to find the next end. */
 #define MAX_ENTRIES_AHEAD 100
@@ -40,7 +48,7 @@
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US (1 * USECS_PER_SEC)
 
-/* Rows that somebody holds are looked at again after a while, which doubles as long as it is of no use. */
+/* Rows that somebody holds, or that cannot be cancelled, are looked at again after a while, which doubles as long as it is of no use. */
 #define HELD_RETRY_US (1 * USECS_PER_SEC)
 #define HELD_RETRY_MAX_US (60 * USECS_PER_SEC)
 
@@ -72,6 +80,11 @@ static Place held = {DT_NOBEGIN, {{0}}};	/* the first one */
 static TimestampTz held_again = DT_NOEND;	/* when to come back; DT_NOEND: not before the looks have come to the end */
 static int64 held_pause = HELD_RETRY_US;
 
+/* Something fails: each is cancelled in a subtransaction, until none has failed from one coming back to the next. */
+static bool apart = false;
+static int	nfailed = 0;		/* since then */
+static char failure[OUTBOX_ERROR_LEN];	/* the latest */
+
 static int64 doubt = 0;			/* by so much is the wall clock ahead of what is believed */
 static TimestampTz doubt_ends = DT_NOBEGIN;
 static int64 ahead_before = 0;	/* of the wall clock, at the last look at it */
@@ -88,6 +101,7 @@ typedef struct Look
 	OutboxCallOff call_off;
 	int			entries;
 	int			cancelled;
+	int			failed;
 } Look;
 
 static int
@@ -252,6 +266,71 @@ look_ahead(Look *look)
 	}
 }
 
+/* By itself: what it opens goes away with its subtransaction. */
+static bool
+call_off_alone(const Look *look, const OutboxDeliveryRow *row)
+{
+	OutboxCallOff call_off = {.code = look->call_off.code, .error = look->call_off.error};
+	OutboxDeliveryTable table;
+	bool		done;
+
+	outbox_deliveries_open(&table, true);
+	done = outbox_deliveries_find_at(&table, &look->table.slot->tts_tid, &row->key.id, row->handler_id) &&
+		outbox_call_off(&table, &call_off);
+	outbox_deliveries_close(&table);
+	outbox_call_off_end(&call_off);
+	return done;
+}
+
+/* The current error came with this delivery.  One that may end by itself came with the look. */
+static void
+note_failure(Look *look, ErrorData *edata)
+{
+	if (outbox_failure_may_end(edata->sqlerrcode))
+		ReThrowError(edata);
+	look->failed++;
+	nfailed++;
+	strlcpy(failure, edata->message, sizeof(failure));
+}
+
+static bool
+try_to_call_off(Look *look, const OutboxDeliveryRow *row)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	MemoryContext own = AllocSetContextCreate(context, "outbox expired delivery", ALLOCSET_DEFAULT_SIZES);
+	volatile bool done = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(own);
+	PG_TRY();
+	{
+		done = call_off_alone(look, row);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		done = false;
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		if (!outbox_failure_may_end(edata->sqlerrcode))
+			outbox_failure_report(edata, outbox_steady_time());
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		note_failure(look, edata);
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+	CurrentResourceOwner = owner;
+	MemoryContextSwitchTo(context);
+	MemoryContextDelete(own);
+	return done;
+}
+
 /* The row of the entry has an end that is over. */
 static void
 visit(Look *look, const Place *entry)
@@ -261,17 +340,23 @@ visit(Look *look, const Place *entry)
 	outbox_deliveries_read(look->table.slot, &row);
 	if (has_gone_out(look, &row))
 		return;
-	if (outbox_call_off(&look->table, &look->call_off))
+	if (apart ? try_to_call_off(look, &row) : outbox_call_off(&look->table, &look->call_off))
 		look->cancelled++;
-	/* Whoever has it may let it go as it was. */
+	/* Whoever has it may let it go as it was; what makes it fail may be mended. */
 	else
 		hold(entry);
+}
+
+static int
+most_of_a_look(void)
+{
+	return apart ? MAX_APART : MAX_CANCELLED;
 }
 
 static bool
 has_enough(const Look *look)
 {
-	return look->cancelled >= MAX_CANCELLED || look->entries >= MAX_ENTRIES;
+	return look->cancelled + look->failed >= most_of_a_look() || look->entries >= MAX_ENTRIES;
 }
 
 /* Go on from there, moving at along; returns when the next look is due, by the wall clock. */
@@ -336,6 +421,7 @@ begin_at(TimestampTz now)
 		return place;
 	was_held = false;
 	held_again = DT_NOEND;
+	nfailed = 0;
 	return compare_places(&held, &place) < 0 ? held : place;
 }
 
@@ -343,6 +429,8 @@ begin_at(TimestampTz now)
 static void
 come_back_to_held(TimestampTz now)
 {
+	if (nfailed == 0)
+		apart = false;
 	if (!was_held)
 		held_pause = HELD_RETRY_US;
 	else if (held_again == DT_NOEND)
@@ -350,6 +438,35 @@ come_back_to_held(TimestampTz now)
 		held_again = now + held_pause;
 		held_pause = Min(2 * held_pause, HELD_RETRY_MAX_US);
 	}
+}
+
+/* What would be checked at commit is checked with each. */
+static void
+check_at_once(void)
+{
+	ConstraintsSetStmt statement = {.type = T_ConstraintsSetStmt};
+
+	AfterTriggerSetState(&statement);
+}
+
+bool
+outbox_expiry_failed(bool lasts)
+{
+	bool		was_apart = apart;
+
+	apart = apart || lasts;
+	return was_apart || !lasts;
+}
+
+const char *
+outbox_expiry_problem(void)
+{
+	static char text[OUTBOX_ERROR_LEN];
+
+	if (nfailed == 0)
+		return NULL;
+	snprintf(text, sizeof(text), "expired deliveries that cannot be cancelled, the latest for: %s", failure);
+	return text;
 }
 
 bool
@@ -364,13 +481,15 @@ outbox_expiry_look(TimestampTz now)
 		not_before = now + LOCKED_RETRY_US;
 		return false;
 	}
+	if (apart)
+		check_at_once();
 	at = begin_at(now);
 	expected = look_through(&look, &at);
 	place = at;
 	not_before = DT_NOBEGIN;
 	if (expected != DT_NOBEGIN)
 		come_back_to_held(now);
-	else if (look.cancelled < MAX_CANCELLED)
+	else if (look.cancelled < most_of_a_look())
 		not_before = now + (outbox_steady_time() - begin) * LOOK_DUTY;
 	return true;
 }

@@ -10,6 +10,9 @@
  * function that has not ended.  What comes of it counts; if that is another
  * attempt, there is none.
  *
+ * One that cannot be cancelled, since something of a user's fails there, waits
+ * alone: the looks go past it and come back after pauses that grow.
+ *
  * They are found in the index delivery_expires from where the last look ended,
  * so that a look costs what has expired since.  What is met there and has
  * gone out is left to the next rescan, which looks at everything behind its
@@ -41,6 +44,16 @@ extern void outbox_expiry_watch_clock(TimestampTz now);
 /* When the next look is due; and one, in a transaction of its own: some of them, if there are many.  For perform(). */
 extern TimestampTz outbox_expiry_next(void);
 extern bool outbox_expiry_look(TimestampTz now);
+
+/*
+ * A look has failed.  If the error is one that lasts, the next ones cancel each
+ * delivery apart from the others, and go past those that cannot be.  True if
+ * there is no use in looking again at once.
+ */
+extern bool outbox_expiry_failed(bool lasts);
+
+/* Why some that have expired are still there, in words (NULL: there are none). */
+extern const char *outbox_expiry_problem(void);
 
 /* May it be sent now? */
 typedef enum OutboxFreshness

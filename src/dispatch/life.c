@@ -16,6 +16,7 @@
 
 #include "dispatch/crew.h"
 #include "dispatch/duties.h"
+#include "dispatch/expiry.h"
 #include "dispatch/hand_over.h"
 #include "dispatch/life.h"
 #include "dispatch/occurrences.h"
@@ -110,6 +111,8 @@ show_state(void)
 	outbox_slot_shortage(shortage, since);
 	if (problem == NULL)
 		problem = outbox_outcomes_problem();
+	if (problem == NULL)
+		problem = outbox_expiry_problem();
 	if (problem == NULL)
 		problem = outbox_on_settle_problem();
 	if (problem == NULL)

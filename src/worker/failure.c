@@ -26,6 +26,16 @@ static struct
 }			reported[REMEMBERED];
 static int	oldest = 0;
 
+bool
+outbox_failure_may_end(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_INSUFFICIENT_RESOURCES ||
+		sqlstate == ERRCODE_IO_ERROR ||
+		sqlstate == ERRCODE_LOCK_NOT_AVAILABLE ||
+		sqlstate == ERRCODE_T_R_DEADLOCK_DETECTED ||
+		sqlstate == ERRCODE_QUERY_CANCELED;
+}
+
 /* A violated constraint comes with the row that violates it, where an answer may repeat what was sent. */
 static void
 emit(const ErrorData *edata)

@@ -18,6 +18,9 @@
 
 #include "datatype/timestamp.h"
 
+/* Is it a failure that ends by itself or by an operator's hand, however long that takes? */
+extern bool outbox_failure_may_end(int sqlstate);
+
 /* The current error, of which edata is a copy.  Called before it is flushed. */
 extern void outbox_failure_report(const ErrorData *edata, TimestampTz now);
 

@@ -197,6 +197,27 @@ $session->run('COMMIT');
 $session->close;
 $node->wait_for("SELECT concat_ws(' ', state, code) FROM outbox.deliveries WHERE topic = 'paused.late'", 'cancelled expired', 'one that commits late');
 
+# --- what cannot be cancelled waits alone, whether it fails at once or at commit
+$node->sql(q{CREATE FUNCTION public.keep() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+		IF EXISTS (SELECT FROM outbox.message m WHERE m.id = NEW.message_id AND m.topic = TG_ARGV[0]) THEN RAISE 'kept: %', TG_ARGV[0]; END IF;
+		RETURN NULL;
+	END$$;
+	CREATE TRIGGER keep_now AFTER INSERT ON outbox.receipt FOR EACH ROW WHEN (NEW.code = 'expired') EXECUTE FUNCTION public.keep('paused.now');
+	CREATE CONSTRAINT TRIGGER keep_later AFTER INSERT ON outbox.receipt DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.code = 'expired') EXECUTE FUNCTION public.keep('paused.later');
+	ALTER TABLE outbox.receipt ENABLE ALWAYS TRIGGER keep_now, ENABLE ALWAYS TRIGGER keep_later});
+foreach my $topic (qw(paused.now paused.later))
+{
+	my @kept = map { $node->stage($topic, '{}', ttl => '100 ms') } 1 .. 3;
+	$node->sql(q{SELECT count(*) FROM outbox.stage_many('paused.after', array_fill('1'::jsonb, '{200}'), ttl => '300 ms')});
+	$node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE topic = 'paused.after' AND state = 'cancelled'", 200, "$topic: those behind");
+	$node->wait_for("SELECT last_error FROM outbox.dispatchers", "expired deliveries that cannot be cancelled, the latest for: kept: $topic", 'operators are told');
+	is($node->sql("SELECT string_agg(DISTINCT state, ' ') FROM outbox.deliveries WHERE topic = '$topic'"), 'pending', 'nothing comes of the others');
+	$node->sql("DELETE FROM outbox.receipt r USING outbox.message m WHERE m.id = r.message_id AND m.topic = 'paused.after'");
+	$node->sql($topic eq 'paused.now' ? 'DROP TRIGGER keep_now ON outbox.receipt' : 'DROP TRIGGER keep_later ON outbox.receipt');
+	wait_for_state($_, 'cancelled expired 0', 'before they can be') foreach @kept;
+	$node->wait_until('SELECT last_error IS NULL FROM outbox.dispatchers');
+}
+
 # --- brought back: a new life
 $node->sql(q{SELECT outbox.resume_handler('paused')});
 is($node->sql(q{SELECT outbox.requeue_where(topic => 'paused.late', code => 'expired', include_cancelled => true)}), 1, 'what has expired can be requeued');
