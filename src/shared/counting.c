@@ -6,7 +6,9 @@
  * See counting.h.  There is one note for each handler and counter, found by a
  * walk through the first few and by a table beyond that.  What savepoints have
  * added is also in a list of its own, in the order of their depth, from which
- * it is taken off again.
+ * it is taken off again: one entry for each depth and note, whatever number of
+ * savepoints there was.  Memory is kept for the next transaction, unless it has
+ * become more than most need.
  *
  *-------------------------------------------------------------------------
  */
@@ -25,18 +27,23 @@ PG_FUNCTION_INFO_V1(outbox_sql_count);
 /* So many notes are walked through. */
 #define FEW 8
 
+/* So many entries of each kind are kept room for when a transaction has ended. */
+#define KEPT 256
+
 /* A note: so many of a counter, of a handler. */
 typedef struct Note
 {
 	uint64		key;
 	int64		n;
+	int			added;			/* the deepest of what savepoints have added to it; -1: nothing */
 } Note;
 
-/* What a savepoint has added to a note. */
+/* What savepoints of a depth have added to a note. */
 typedef struct Added
 {
 	int			depth;
 	int			note;
+	int			below;			/* the next one of the same note, of a lesser depth; -1: none */
 	int64		n;
 } Added;
 
@@ -58,6 +65,7 @@ typedef struct Place
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+static MemoryContext context = NULL;	/* of all of it */
 static Note *notes = NULL;
 static int	nnotes = 0;
 static int	max_notes = 0;
@@ -74,7 +82,7 @@ key_of(int32 handler_id, int counter)
 	return ((uint64) (uint32) handler_id << 8) | counter;
 }
 
-/* Room for one more in an array that outlives transactions. */
+/* Room for one more in an array. */
 static void *
 with_room(void *array, int used, int *max, Size size)
 {
@@ -82,7 +90,9 @@ with_room(void *array, int used, int *max, Size size)
 
 	if (used < *max)
 		return array;
-	array = array == NULL ? MemoryContextAlloc(TopMemoryContext, more * size) : repalloc_huge(array, more * size);
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "outbox counting", ALLOCSET_SMALL_SIZES);
+	array = array == NULL ? MemoryContextAlloc(context, more * size) : repalloc_huge(array, more * size);
 	/* Not before: memory may have run out. */
 	*max = more;
 	return array;
@@ -114,10 +124,10 @@ make_note(uint64 key)
 		bool		found;
 
 		if (places == NULL)
-			places = place_create(TopMemoryContext, 64, NULL);
+			places = place_create(context, 64, NULL);
 		place_insert(places, key, &found)->note = nnotes;
 	}
-	notes[nnotes] = (Note) {key, 0};
+	notes[nnotes] = (Note) {key, 0, -1};
 	return nnotes++;
 }
 
@@ -125,13 +135,16 @@ make_note(uint64 key)
 static void
 note_added(int depth, int note, int64 n)
 {
-	if (nadded > 0 && added[nadded - 1].depth == depth && added[nadded - 1].note == note)
+	int			last = notes[note].added;
+
+	if (last >= 0 && added[last].depth == depth)
 	{
-		added[nadded - 1].n += n;
+		added[last].n += n;
 		return;
 	}
 	added = with_room(added, nadded, &max_added, sizeof(Added));
-	added[nadded++] = (Added) {depth, note, n};
+	added[nadded] = (Added) {depth, note, last, n};
+	notes[note].added = nadded++;
 }
 
 static void
@@ -190,11 +203,19 @@ outbox_count_outcome_at_commit(int32 handler_id, OutboxState state, const char *
 		note(handler_id, OUTBOX_COUNT_EXPIRED, 1);
 }
 
-/* Clears the table in place; nothing is freed or allocated. */
+/* Clears the table in place, or frees all; nothing is allocated. */
 static void
 forget(void)
 {
-	if (nnotes > FEW)
+	if (Max(max_notes, max_added) > KEPT)
+	{
+		MemoryContextReset(context);
+		notes = NULL;
+		added = NULL;
+		places = NULL;
+		max_notes = max_added = 0;
+	}
+	else if (nnotes > FEW)
 		place_reset(places);
 	nnotes = 0;
 	nadded = 0;
@@ -227,30 +248,72 @@ outbox_counting_at_abort(void)
 		forget();
 }
 
+/* The last entry is of a savepoint that is rolled back. */
+static void
+take_off(void)
+{
+	Added	   *last = &added[--nadded];
+
+	notes[last->note].n -= last->n;
+	notes[last->note].added = last->below;
+}
+
+/* An entry of a savepoint that is released goes to the one around it: into its entry, or as one, behind the others there. */
+static void
+hand_up(const Added *entry, int depth)
+{
+	Note	   *note = &notes[entry->note];
+
+	if (entry->below >= 0 && added[entry->below].depth == depth)
+	{
+		added[entry->below].n += entry->n;
+		note->added = entry->below;
+		return;
+	}
+	added[nadded] = *entry;
+	added[nadded].depth = depth;
+	note->added = nadded++;
+}
+
+/* The outermost transaction takes nothing off. */
+static void
+forget_added(void)
+{
+	for (int i = 0; i < nadded; i++)
+		notes[added[i].note].added = -1;
+	nadded = 0;
+}
+
 /* What a savepoint has added goes to the one around it, or is taken off. */
 void
 outbox_counting_at_subtransaction(SubXactEvent event, SubTransactionId subid,
 								  SubTransactionId parent, void *arg)
 {
 	int			depth;
+	int			end = nadded;
 
 	if (nadded == 0 || (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB))
 		return;
 	depth = GetCurrentTransactionNestLevel();
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		for (; nadded > 0 && added[nadded - 1].depth >= depth; nadded--)
-			notes[added[nadded - 1].note].n -= added[nadded - 1].n;
+		while (nadded > 0 && added[nadded - 1].depth >= depth)
+			take_off();
 		return;
 	}
-	/* The outermost transaction takes nothing off. */
 	if (depth == 2)
 	{
-		nadded = 0;
+		forget_added();
 		return;
 	}
-	for (int i = nadded - 1; i >= 0 && added[i].depth >= depth; i--)
-		added[i].depth = depth - 1;
+	while (nadded > 0 && added[nadded - 1].depth >= depth)
+		nadded--;
+	for (int i = nadded; i < end; i++)
+	{
+		Added		entry = added[i];
+
+		hand_up(&entry, depth - 1);
+	}
 }
 
 /* outbox_internal.count(handler_id, what, n): for what is done in SQL. */
