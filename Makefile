@@ -15,7 +15,9 @@ HTTP_OBJS = $(patsubst %.c,%.o,$(call files,src/http/*.c src/http/*/*.c))
 OBJS = $(filter-out $(HTTP_OBJS),$(patsubst %.c,%.o,$(call files,src/*.c src/*/*.c src/*/*/*.c)))
 
 DATA_built = sql/outbox--$(EXTVERSION).sql
-DATA = $(call files,sql/upgrade/outbox--*--*.sql)
+# Scripts that lead here from released versions, and those versions as they were:
+# CREATE EXTENSION outbox VERSION '...' makes one that is to be updated.
+DATA = $(call files,sql/upgrade/outbox--*--*.sql) $(filter-out %/outbox--$(EXTVERSION).sql,$(call files,sql/released/outbox--*.sql))
 
 # test/regress/expected is the folder expected at the top, where pg_regress
 # looks as well; setup makes what the others share.
@@ -107,6 +109,27 @@ unit-module: $(UNIT_MODULE)
 other-library: $(filter-out src/common/sql_version.o,$(OBJS))
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(PG_CFLAGS) $(CFLAGS_SL) -shared -o $(OTHER_LIBRARY) $(OTHER_SOURCE) $^ $(LDFLAGS) $(SHLIB_LINK)
 .PHONY: other-library
+
+# What is given away: the last commit as PGXN takes it, with META.json below one
+# folder, and nothing else.
+DISTVERSION = $(shell sed -n 's/^   "version": "\(.*\)",/\1/p' $(here)META.json)
+DIST = build/outbox-$(DISTVERSION)
+dist:
+	$(MKDIR_P) build
+	git -C $(here) diff --quiet HEAD || echo "Not in it: what is not committed."
+	git -C $(here) archive --format=zip --prefix=outbox-$(DISTVERSION)/ HEAD > $(DIST).zip
+	git -C $(here) archive --format=tar --prefix=outbox-$(DISTVERSION)/ HEAD | gzip -9n > $(DIST).tar.gz
+	cd build && sha256sum outbox-$(DISTVERSION).zip outbox-$(DISTVERSION).tar.gz
+
+# doc/releasing.md
+release:
+	$(here)packaging/release.pl cut '$(VERSION)'
+	$(MAKE) -s -f $(here)Makefile dist
+	@echo "To be done once everything has passed on this commit:"
+	@echo "  git tag -a v$(DISTVERSION) -m 'outbox $(DISTVERSION)' $$(git -C $(here) rev-parse --short HEAD) && git push origin HEAD v$(DISTVERSION)"
+next:
+	$(here)packaging/release.pl next '$(VERSION)'
+.PHONY: dist release next
 
 unit-check: $(UNIT_TESTS)
 	prove -e '' $(addprefix ./,$(UNIT_TESTS))

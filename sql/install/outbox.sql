@@ -7288,7 +7288,7 @@ COMMENT ON FUNCTION outbox_internal.library IS 'Internal: the version of these S
 
 CREATE FUNCTION outbox_internal.require_library(version text) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_require_library';
-COMMENT ON FUNCTION outbox_internal.require_library IS 'Internal: raise object_not_in_prerequisite_state unless the library that is loaded knows this version of the SQL objects; first of all in an update script that has something new of it';
+COMMENT ON FUNCTION outbox_internal.require_library IS 'Internal: raise object_not_in_prerequisite_state if the library that is loaded is older than this version of the SQL objects and does not know it; first of all in an update script that has something new of the library';
 
 -- Asked by a library that does not know this version, because it is older and
 -- is still loaded: the server has not been restarted since the update.

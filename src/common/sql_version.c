@@ -292,7 +292,8 @@ outbox_sql_require_library(PG_FUNCTION_ARGS)
 {
 	char	   *version = text_to_cstring(PG_GETARG_TEXT_PP(0));
 
-	if (!is_served(version))
+	/* An older one that is not served any more is on the way to one that is. */
+	if (!is_served(version) && is_younger(version, served_versions[0]))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("SQL objects of version %s need a younger library than the one that is loaded, %s",

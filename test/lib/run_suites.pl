@@ -57,7 +57,7 @@ my %on_demand = (npm => 1, long => 1);
 # none of them runs alone in the end.
 my @longest = qw(110_guest_databases 340_hostile 401_ordered_crash 006_docs 131_guest_backups 350_tls
   120_guest_extension 360_names 220_drivers 301_verifiers 310_policies 304_handler_options 040_databases
-  510_claims_under_load 305_large_payloads 066_memory);
+  510_claims_under_load 305_large_payloads 066_memory 127_guest_release);
 
 my ($passed, $failed, $skipped) = (0, 0, 0);
 my @failures;

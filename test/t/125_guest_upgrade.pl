@@ -78,7 +78,7 @@ my $view = statement($next, 'CREATE VIEW outbox.attempts');
 $next =~ s/\Q$view\E/$new_view/;
 $update .= $new_view =~ s/^CREATE VIEW/CREATE OR REPLACE VIEW/r;
 my $can = statement($next, 'CREATE FUNCTION outbox_internal.library_can');
-(my $new_can = $can) =~ s/SELECT '\{\}'::text\[\]/SELECT CASE library WHEN '$version' THEN '{stage,consume,configure,dispatch}' ELSE '{}' END::text[]/ or die 'no library_can';
+(my $new_can = $can) =~ s/\$\$\n.*(?=\$\$;)/\$\$\n\tSELECT CASE library WHEN '$version' THEN '{stage,consume,configure,dispatch}' ELSE '{}' END::text[]\n/s or die 'no library_can';
 $next =~ s/\Q$can\E/$new_can/;
 $update .= $new_can =~ s/^CREATE FUNCTION/CREATE OR REPLACE FUNCTION/r;
 
@@ -328,18 +328,18 @@ foreach my $database (@databases)
 }
 
 #
-# What was updated is what is new, from every version that there is a script of.
+# What was updated is what is new.  (From versions that were released: t/126.)
 #
-my @released = map { m{outbox--([\d.]+)\.sql$} ? $1 : () } glob 'sql/released/outbox--*.sql';
-OwnInstallation::write_file("$folder/outbox--$_.sql", slurp_file("sql/released/outbox--$_.sql")) foreach @released;
-foreach my $pair ((map { [ $_, $version ] } @released), [ $version, '9.0' ], [ $version, '9.1' ])
+foreach my $new ('9.0', '9.1')
 {
-	my ($old, $new) = @$pair;
 	$node->sql("DROP DATABASE IF EXISTS $_; CREATE DATABASE $_") foreach qw(fresh updated);
 	$node->sql("SET client_min_messages = warning; CREATE EXTENSION outbox VERSION '$new'", 'fresh');
-	$node->sql("SET client_min_messages = warning; CREATE EXTENSION outbox VERSION '$old'; ALTER EXTENSION outbox UPDATE TO '$new'", 'updated');
-	is(ExtensionCatalog::describe($node, 'updated'), ExtensionCatalog::describe($node, 'fresh'), "from $old to $new: the same objects as in a new database");
+	$node->sql("SET client_min_messages = warning; CREATE EXTENSION outbox VERSION '$version'; ALTER EXTENSION outbox UPDATE TO '$new'", 'updated');
+	is(ExtensionCatalog::differences($node, 'updated', 'fresh'), '', "from $version to $new: the same objects as in a new database");
 }
+# Scripts of versions that the library has left behind may stand on the way.
+is($node->sql("SELECT outbox_internal.require_library('0.1'), outbox_internal.require_library('9.1')"), '|', 'a script may need a library that is older than this one');
+like($node->sql_error("SELECT outbox_internal.require_library('9.10')"), qr/55000.*version 9\.10 need a younger library/s, 'but no younger one');
 
 #
 # What cannot grow.
