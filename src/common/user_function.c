@@ -371,6 +371,9 @@ apply_test_settings(void)
 }
 
 /*
+ * A function that is stable may still call one that is not: what that would
+ * write it is told that it cannot, by a transaction that is read-only until the
+ * subtransaction ends, and which nobody within it can make anything else.
  * Deferrable constraints are left alone, which are the caller's transaction's:
  * within a security-restricted operation no trigger can be deferred.
  */
@@ -389,6 +392,7 @@ call_test_as_owner(OutboxUserTest *test, Datum value)
 	InitFunctionCallInfoData(*fcinfo, &test->call, 1, InvalidOid, NULL, NULL);
 	fcinfo->args[0].value = value;
 	fcinfo->args[0].isnull = false;
+	XactReadOnly = true;
 	answer = FunctionCallInvoke(fcinfo);
 
 	AtEOXact_GUC(false, nestlevel);
@@ -419,7 +423,8 @@ outbox_user_test_passes(OutboxUserTest *test, Datum value, char **failure)
 	PG_TRY();
 	{
 		passes = call_test_as_owner(test, value);
-		ReleaseCurrentSubTransaction();
+		/* What a transaction that is read-only may do, such as NOTIFY, is not left either. */
+		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
 	{

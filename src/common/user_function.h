@@ -65,8 +65,9 @@ extern Oid	outbox_user_function_ask(OutboxPlan *plan, const char *name);
 /*
  * A function that looks at a value and says whether it will do: one argument
  * of type jsonb, and a boolean for an answer.  For those that are called in
- * the midst of somebody's transaction, often: stable or immutable, so that it
- * writes nothing itself, and without timers, as the user can cancel it.
+ * the midst of somebody's transaction, often: stable or immutable, and in a
+ * transaction that is read-only for it, so that neither it nor what it calls
+ * writes anything; without timers, as the user can cancel it.
  */
 typedef struct OutboxUserTest
 {
