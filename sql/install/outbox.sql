@@ -96,7 +96,7 @@ CREATE TABLE outbox.message (
 	reused_key text COLLATE "C"
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
-COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by outbox.prune()';
+COMMENT ON TABLE outbox.message IS 'Messages as staged: written once by outbox.stage(), removed by retention: by the server itself, or by outbox.prune()';
 -- For operators; who names none of these pays for none of them.
 -- With the id, so that a tenant's messages are found newest first, however many.
 CREATE INDEX message_tenant ON outbox.message (tenant, id) WHERE tenant IS NOT NULL;
@@ -159,7 +159,7 @@ CREATE TABLE outbox.receipt (
 	CONSTRAINT receipt_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
 ) WITH (fillfactor = 100, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
-COMMENT ON TABLE outbox.receipt IS 'Receipts: what became of deliveries that are settled, one for each message and handler, until outbox.prune() removes it';
+COMMENT ON TABLE outbox.receipt IS 'Receipts: what became of deliveries that are settled, one for each message and handler, until retention removes it';
 -- Few among many.  The condition is written so that no statistics of the column
 -- speak of it: the planner always takes it for rare, and this index with it.
 CREATE INDEX receipt_dead ON outbox.receipt (handler_id, message_id) WHERE state + 0 = 4;
@@ -2428,27 +2428,27 @@ COMMENT ON FUNCTION outbox.accept IS
 source: who sent it, such as the outbox-handler header. message_id: its idempotency key, such as the webhook-id header. Each has 1 to 1000 bytes.
 ttl: how long to remember; longer than the sender keeps retrying, up to 100 years.
 Returns true the first time, and again after ttl. If another transaction is accepting the same message it waits for that one: false if it commits, true if it rolls back. Under REPEATABLE READ and above an entry that the snapshot does not show is a serialization_failure.
-Errors: null_value_not_allowed and invalid_parameter_value for arguments as above. Expired entries are removed by outbox.prune().';
+Errors: null_value_not_allowed and invalid_parameter_value for arguments as above. Expired entries are removed by the server itself, or by outbox.prune().';
 
-CREATE FUNCTION outbox_internal.prune_inbox(batch int) RETURNS bigint
+-- For outbox.inbox and outbox.dedupe_key, whose rows say themselves when they are over.
+CREATE FUNCTION outbox_internal.prune_expired(relation text, batch int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
-	-- Not within the query: what changes while it runs is no condition of an index,
-	-- and all that has not expired would be read each time.
-	at CONSTANT timestamptz := clock_timestamp();
 	n bigint;
 BEGIN
-	DELETE FROM outbox.inbox i WHERE i.ctid = ANY (ARRAY(
-		SELECT e.ctid FROM outbox.inbox e
-		WHERE e.expires_at <= at
+	-- The time is none of the query's: what changes while it runs is no condition of an
+	-- index, and all that has not expired would be read each time.
+	EXECUTE format('DELETE FROM outbox.%1$I r WHERE r.ctid = ANY (ARRAY(
+		SELECT e.ctid FROM outbox.%1$I e
+		WHERE e.expires_at <= $1
 		ORDER BY e.expires_at
-		LIMIT batch
-		FOR UPDATE SKIP LOCKED));
+		LIMIT $2
+		FOR UPDATE SKIP LOCKED))', relation) USING clock_timestamp(), batch;
 	GET DIAGNOSTICS n = ROW_COUNT;
 	RETURN n;
 END $$;
-COMMENT ON FUNCTION outbox_internal.prune_inbox IS 'Internal: remove up to so many expired entries of outbox.inbox, those that nobody is accepting again; returns how many';
+COMMENT ON FUNCTION outbox_internal.prune_expired IS 'Internal: remove up to so many expired rows of outbox.inbox or outbox.dedupe_key, those that nobody is accepting or using again; returns how many';
 
 CREATE FUNCTION outbox_internal.dedupe_window() RETURNS interval
 LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_dedupe_window';
@@ -2477,32 +2477,13 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.keep_dedupe_keys IS 'Internal: keep the dedupe keys of these messages for what is left of outbox.dedupe_window; does nothing without one';
 
-CREATE FUNCTION outbox_internal.prune_dedupe_keys(batch int) RETURNS bigint
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
-DECLARE
-	-- As in prune_inbox().
-	at CONSTANT timestamptz := clock_timestamp();
-	n bigint;
-BEGIN
-	DELETE FROM outbox.dedupe_key k WHERE k.ctid = ANY (ARRAY(
-		SELECT o.ctid FROM outbox.dedupe_key o
-		WHERE o.expires_at <= at
-		ORDER BY o.expires_at
-		LIMIT batch
-		FOR UPDATE SKIP LOCKED));
-	GET DIAGNOSTICS n = ROW_COUNT;
-	RETURN n;
-END $$;
-COMMENT ON FUNCTION outbox_internal.prune_dedupe_keys IS 'Internal: remove up to so many dedupe keys that are kept and whose outbox.dedupe_window is over, those that nobody is using again; returns how many';
-
 -----------------------------------------------------------------------------
 -- Operators
 --
 -- All of them act with the owner's rights once EXECUTE was granted, lock the
 -- rows they change in (message_id, handler_id) order, and tell the dispatcher
 -- at commit.  Whoever brings a settled delivery back locks its message first,
--- so that outbox.prune() cannot remove it in between.
+-- so that retention cannot remove it in between.
 -----------------------------------------------------------------------------
 
 CREATE FUNCTION outbox_internal.topic_taken(patterns text[], topic text) RETURNS boolean
@@ -2552,7 +2533,7 @@ BEGIN
 	IF NOT FOUND THEN
 		RAISE EXCEPTION 'message % does not exist%', id, CASE WHEN tenant IS NULL THEN '' ELSE format(' for tenant "%s"', tenant) END
 			USING ERRCODE = 'no_data_found',
-				HINT = 'outbox.prune() removes messages once all their deliveries are settled and past retention.';
+				HINT = 'Messages are removed once all their deliveries are settled and past retention.';
 	END IF;
 END $$;
 COMMENT ON FUNCTION outbox_internal.lock_message IS 'Internal: lock a message against prune() and other operators; raises no_data_found if there is none';
@@ -3059,7 +3040,7 @@ COMMENT ON FUNCTION outbox.replay IS
 handler: name. since, until: time of staging; until is excluded and may be left out. topic: a pattern. tenant: only this tenant''s.
 backfill: also messages of the handler''s topics that it never had, staged before it was created or before it took the topic; none before the time that it was scheduled for.
 max_rows: at most so many, oldest first; call it again until it returns 0. settled_before: only what was delivered before that time, which is needed with max_rows: the same with each call, so that none delivers again what the one before it has delivered again. dry_run: change nothing, only count. spread, reason: as in outbox.requeue_where().
-Dead and cancelled deliveries are left to outbox.requeue_where(). Only what outbox.prune() has not removed can be replayed.
+Dead and cancelled deliveries are left to outbox.requeue_where(). Only what retention has not removed can be replayed.
 Returns the number of deliveries. Errors: undefined_object for an unknown or dropped handler, invalid_parameter_value for an impossible range, or for max_rows without settled_before.';
 
 -- Tell the dispatcher at commit of those that may be tried now that what was
@@ -3726,7 +3707,7 @@ CREATE FUNCTION outbox_internal.cancel_expired(batch int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
-	-- As in prune_inbox().
+	-- As in prune_expired().
 	at CONSTANT timestamptz := clock_timestamp();
 	places tid[];
 BEGIN
@@ -3757,7 +3738,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 DECLARE
 	ceiling uuid := outbox_internal.id_floor(r.at - coalesce(kept_for, r.kept_for[1]));
-	-- Not within the query, which would read all ids that are not: see prune_inbox().
+	-- Not within the query, which would read all ids that are not: see prune_expired().
 	ahead CONSTANT uuid := outbox_internal.id_floor(clock_timestamp() + interval '1 minute');
 	ids uuid[];
 BEGIN
@@ -3887,12 +3868,12 @@ BEGIN
 	END LOOP;
 	-- A bounded call takes one batch of the inbox along.
 	LOOP
-		n := outbox_internal.prune_inbox(batch);
+		n := outbox_internal.prune_expired('inbox', batch);
 		EXIT WHEN n < batch OR max_messages IS NOT NULL;
 	END LOOP;
 	-- And of the dedupe keys twice what it may have put there.
 	LOOP
-		n := outbox_internal.prune_dedupe_keys(2 * batch);
+		n := outbox_internal.prune_expired('dedupe_key', 2 * batch);
 		EXIT WHEN n < 2 * batch OR max_messages IS NOT NULL;
 	END LOOP;
 	LOOP
@@ -4001,11 +3982,11 @@ BEGIN
 		EXIT;
 	END LOOP;
 	IF NOT did_some THEN
-		n := outbox_internal.prune_inbox(settings.batch);
+		n := outbox_internal.prune_expired('inbox', settings.batch);
 		st.inbox := st.inbox + n;
 		did_some := n > 0;
 		-- Twice what a step may have put there.
-		n := outbox_internal.prune_dedupe_keys(2 * settings.batch);
+		n := outbox_internal.prune_expired('dedupe_key', 2 * settings.batch);
 		did_some := did_some OR n > 0;
 	END IF;
 	IF NOT did_some THEN
@@ -5889,7 +5870,7 @@ CROSS JOIN LATERAL (SELECT CASE
 	WHEN s.breaker OPERATOR(pg_catalog.<>) 'closed' THEN 'breaker'
 	WHEN s.held_until OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN 'retry_after'
 	WHEN s.throttled_to IS NULL AND h.rate_limit IS NULL THEN NULL
-	-- The time as a query by itself is a condition of the index: see prune_inbox().
+	-- The time as a query by itself is a condition of the index: see prune_expired().
 	WHEN (SELECT true FROM outbox.delivery d WHERE d.handler_id OPERATOR(pg_catalog.=) h.id AND d.due_at OPERATOR(pg_catalog.<=) (SELECT pg_catalog.clock_timestamp())
 		ORDER BY d.due_at LIMIT 1) THEN CASE WHEN s.throttled_to IS NOT NULL THEN 'throttled' ELSE 'rate_limit' END
 	END AS waiting_for) w
@@ -6812,7 +6793,7 @@ BEGIN
 	IF is_there IS FALSE OR NOT FOUND THEN
 		RAISE EXCEPTION 'message % does not exist%', message.id, CASE WHEN theirs IS NULL THEN '' ELSE format(' for tenant "%s"', theirs) END
 			USING ERRCODE = 'no_data_found',
-				HINT = 'outbox.prune() removes messages once all their deliveries are settled and past retention.';
+				HINT = 'Messages are removed once all their deliveries are settled and past retention.';
 	END IF;
 END $$;
 COMMENT ON FUNCTION outbox.message IS

@@ -19,7 +19,6 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "parser/parse_func.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
@@ -28,6 +27,7 @@
 
 #include "common/session.h"
 #include "common/sql_version.h"
+#include "common/text_array.h"
 #include "compat.h"
 #include "outbox.h"
 
@@ -149,17 +149,15 @@ is_younger(const char *version, const char *other)
 static int
 duties_in(Datum names)
 {
-	Datum	   *elements;
-	bool	   *nulls;
-	int			n;
+	text	  **elements;
+	int			n = outbox_text_array(names, &elements);
 	int			result = 0;
 
-	deconstruct_array(DatumGetArrayTypeP(names), TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		for (int j = 0; !nulls[i] && j < lengthof(duties); j++)
+		for (int j = 0; elements[i] != NULL && j < lengthof(duties); j++)
 		{
-			if (strcmp(TextDatumGetCString(elements[i]), duties[j].name) == 0)
+			if (strcmp(text_to_cstring(elements[i]), duties[j].name) == 0)
 				result |= duties[j].duty;
 		}
 	}

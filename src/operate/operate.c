@@ -13,13 +13,12 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "common/text_array.h"
 #include "guc.h"
 #include "stage/topic.h"
 
@@ -31,22 +30,18 @@ PG_FUNCTION_INFO_V1(outbox_sql_is_own);
 Datum
 outbox_sql_topic_taken(PG_FUNCTION_ARGS)
 {
-	ArrayType  *patterns = PG_GETARG_ARRAYTYPE_P(0);
+	text	  **patterns;
+	int			n = outbox_text_array(PG_GETARG_DATUM(0), &patterns);
 	text	   *topic = PG_GETARG_TEXT_PP(1);
-	Datum	   *elements;
-	bool	   *nulls;
-	int			n;
 	bool		taken = false;
 
-	deconstruct_array(patterns, TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		text	   *pattern;
+		text	   *pattern = patterns[i];
 		OutboxFault fault;
 
-		if (nulls[i])
+		if (pattern == NULL)
 			continue;
-		pattern = DatumGetTextPP(elements[i]);
 		if (!outbox_check_pattern(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern), &fault))
 			outbox_raise_fault(&fault);
 		if (outbox_pattern_takes(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern),

@@ -19,9 +19,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "catalog/pg_type.h"
 #include "executor/tuptable.h"
-#include "utils/array.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -30,6 +28,7 @@
 #include "utils/timestamp.h"
 
 #include "common/session.h"
+#include "common/text_array.h"
 #include "compat.h"
 #include "shared/shmem.h"
 #include "stage/name_table.h"
@@ -134,20 +133,13 @@ file_pattern(const char *pattern, int len, const OutboxRoute *route)
 static void
 file_handler(const OutboxRoute *route, Datum topics_array)
 {
-	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
+	text	  **patterns;
+	int			n = outbox_text_array(topics_array, &patterns);
 
-	deconstruct_array(DatumGetArrayTypeP(topics_array), TEXTOID, -1, false, TYPALIGN_INT,
-					  &elems, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		text	   *pattern;
-
-		if (nulls[i])
-			continue;
-		pattern = DatumGetTextPP(elems[i]);
-		file_pattern(VARDATA_ANY(pattern), VARSIZE_ANY_EXHDR(pattern), route);
+		if (patterns[i] != NULL)
+			file_pattern(VARDATA_ANY(patterns[i]), VARSIZE_ANY_EXHDR(patterns[i]), route);
 	}
 }
 

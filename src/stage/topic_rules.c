@@ -7,8 +7,8 @@
  * topic.h), one row under each, so that a topic of n segments is looked up
  * with n + 1 probes.  They live in one memory context below
  * CacheMemoryContext, which is reset when outbox.topic has changed.  A call
- * works with copies of what concerns it: a function that checks a payload may
- * stage as well, and have the cache built anew.
+ * works with copies of what concerns it: while a function checks a payload, the
+ * cache may be built anew.
  *
  * Functions are named in the table, and looked up again when any function or
  * schema has changed.
@@ -23,7 +23,6 @@
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/inval.h"
@@ -32,6 +31,7 @@
 #include "utils/syscache.h"
 
 #include "common/session.h"
+#include "common/text_array.h"
 #include "common/user_function.h"
 #include "compat.h"
 #include "guc.h"
@@ -146,15 +146,13 @@ required_of_name(const char *name)
 static uint32
 read_required(Datum array)
 {
-	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
+	text	  **names;
+	int			n = outbox_text_array(array, &names);
 	uint32		required = 0;
 
-	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		int			which = nulls[i] ? -1 : required_of_name(TextDatumGetCString(elems[i]));
+		int			which = names[i] == NULL ? -1 : required_of_name(text_to_cstring(names[i]));
 
 		if (which >= 0)
 			required |= 1u << which;
@@ -493,17 +491,14 @@ static char *
 schema_error(const TopicRule *rule, Jsonb *payload)
 {
 	Oid			function = look_up(&schema_errors, find_schema_function, "jsonschema_validation_errors");
-	ArrayType  *errors;
-	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
+	Datum		errors;
+	text	  **elements;
 
 	if (!OidIsValid(function))
 		return NULL;
-	errors = DatumGetArrayTypeP(OidFunctionCall2(function, PointerGetDatum(rule->schema),
-												 CStringGetTextDatum(JsonbToCString(NULL, &payload->root, VARSIZE(payload)))));
-	deconstruct_array(errors, TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
-	return n > 0 && !nulls[0] ? TextDatumGetCString(elems[0]) : NULL;
+	errors = OidFunctionCall2(function, PointerGetDatum(rule->schema),
+							  CStringGetTextDatum(JsonbToCString(NULL, &payload->root, VARSIZE(payload))));
+	return outbox_text_array(errors, &elements) > 0 && elements[0] != NULL ? text_to_cstring(elements[0]) : NULL;
 }
 
 /* A function in C of data alone, so that it does not matter with whose rights. */
@@ -551,15 +546,12 @@ outbox_topic_rules_hold(OutboxTopicRules *rules, const OutboxNewMessage *message
 Datum
 outbox_sql_check_require(PG_FUNCTION_ARGS)
 {
-	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(0);
-	Datum	   *elems;
-	bool	   *nulls;
-	int			n;
+	text	  **names;
+	int			n = outbox_text_array(PG_GETARG_DATUM(0), &names);
 
-	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &n);
 	for (int i = 0; i < n; i++)
 	{
-		char	   *name = nulls[i] ? "NULL" : TextDatumGetCString(elems[i]);
+		char	   *name = names[i] == NULL ? "NULL" : text_to_cstring(names[i]);
 		StringInfoData list;
 
 		if (required_of_name(name) >= 0)

@@ -20,12 +20,10 @@
 #include "access/sysattr.h"
 #include "access/xact.h"
 #include "catalog/catalog.h"
-#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
@@ -35,6 +33,7 @@
 
 #include "common/session.h"
 #include "common/sql_version.h"
+#include "common/text_array.h"
 #include "compat.h"
 #include "watch/condition.h"
 #include "watch/watch.h"
@@ -211,21 +210,20 @@ static List *
 list_argument(FunctionCallInfo fcinfo, int n, const char *name)
 {
 	List	   *list = NIL;
-	Datum	   *elems;
-	bool	   *nulls;
-	int			nelems;
+	text	  **elements;
+	int			nelements;
 
 	if (PG_ARGISNULL(n))
 		return NIL;
-	deconstruct_array(PG_GETARG_ARRAYTYPE_P(n), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls, &nelems);
-	for (int i = 0; i < nelems; i++)
+	nelements = outbox_text_array(PG_GETARG_DATUM(n), &elements);
+	for (int i = 0; i < nelements; i++)
 	{
-		if (nulls[i])
+		if (elements[i] == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("%s must not have an element that is NULL", name),
 					 errhint("Leave it out.")));
-		list = lappend(list, TextDatumGetCString(elems[i]));
+		list = lappend(list, text_to_cstring(elements[i]));
 	}
 	return list;
 }

@@ -139,8 +139,8 @@ SELECT is(count(*), 0::bigint, 'and locks no action') FROM outbox.action WHERE a
 UPDATE outbox.inbox SET expires_at = now() - interval '1 day' WHERE message_id::int <= 10;
 UPDATE outbox.dedupe_key SET expires_at = now() - interval '1 day' WHERE topic = 'tap.kept' AND dedupe_key::int <= 10;
 UPDATE outbox.action SET acted_at = '2000-01-01' WHERE action = 'tap';
-SELECT results_eq($$SELECT outbox_internal.prune_inbox(7), outbox_internal.prune_dedupe_keys(7), outbox_internal.prune_actions(100000)$$, 'VALUES (7::bigint, 7::bigint, 1::bigint)', 'what is over goes, so much of it');
-SELECT results_eq($$SELECT outbox_internal.prune_inbox(7), outbox_internal.prune_dedupe_keys(7), outbox_internal.prune_actions(100000)$$, 'VALUES (3::bigint, 3::bigint, 0::bigint)', 'and nothing else');
+SELECT results_eq($$SELECT outbox_internal.prune_expired('inbox', 7), outbox_internal.prune_expired('dedupe_key', 7), outbox_internal.prune_actions(100000)$$, 'VALUES (7::bigint, 7::bigint, 1::bigint)', 'what is over goes, so much of it');
+SELECT results_eq($$SELECT outbox_internal.prune_expired('inbox', 7), outbox_internal.prune_expired('dedupe_key', 7), outbox_internal.prune_actions(100000)$$, 'VALUES (3::bigint, 3::bigint, 0::bigint)', 'and nothing else');
 
 -- Nor does outbox.handlers read what is scheduled for later to know whether something is due.
 CREATE FUNCTION pg_temp.plan_of(query text) RETURNS SETOF text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$

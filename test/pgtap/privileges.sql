@@ -49,8 +49,8 @@ INSERT INTO privilege VALUES
 -- what has options, of whatever kind
 ('internal', 'options_of given check_reset reset_options changed_options assignments definition arguments arguments_help', 'W'),
 ('internal', 'insert_handler fill_handler create_handler change_handler alter_handler ensure_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
-('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_inbox', 'W'),
-('internal', 'cancel_expired check_untried check_deliver_at ring_end dedupe_window keep_dedupe_keys prune_dedupe_keys', 'W'),
+('internal', 'pull_handler_id part check_role grant_part revoke_part lock_grants refresh_consumers revoke_unused prune_expired', 'W'),
+('internal', 'cancel_expired check_untried check_deliver_at ring_end dedupe_window keep_dedupe_keys', 'W'),
 ('internal', 'topic_taken retention_settings live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all', 'W'),
 ('internal', 'page_part page_parts find_by_state find_by_message has_few_messages', 'W'),
 ('internal', 'get_retention_rules prunable prune_step lock_prune_position retain note_retention_error next_retention retention_warnings check_retention_tenant id_time', 'W'),

@@ -360,7 +360,7 @@ SELECT outbox.complete('granted', id, attempt) FROM claimed WHERE n = 51;
 SELECT regress.error_of(c) FROM unnest(ARRAY['TABLE outbox.delivery', 'TABLE outbox.message', 'UPDATE outbox.delivery SET state = 3',
 	'INSERT INTO outbox.delivery (message_id, handler_id, due_at) VALUES (''00000000-0000-7000-8000-000000000000'', 1, now())',
 	'TABLE outbox.consumer', 'SELECT outbox.grant_consumer(''jobs'', ''outbox_consumer'')', 'SELECT outbox.requeue(''00000000-0000-7000-8000-000000000000'')',
-	'SELECT outbox.accept(''s'', ''m'')', 'SELECT outbox_internal.prune_inbox(1)']) c;
+	'SELECT outbox.accept(''s'', ''m'')', 'SELECT outbox_internal.prune_expired(''inbox'', 1)']) c;
 RESET ROLE;
 -- Members of the role may, and whoever calls through a function with the role's rights.
 SET ROLE outbox_member;
@@ -488,7 +488,7 @@ SELECT outbox.accept('github', 'm3');
 -- Past its time it counts for nothing, pruned or not.
 UPDATE outbox.inbox SET expires_at = now() - interval '1 s' WHERE message_id IN ('m1', 'm2');
 SELECT outbox.accept('github', 'm1'), outbox.accept('github', 'm1');
-SELECT outbox_internal.prune_inbox(1), outbox_internal.prune_inbox(10), outbox_internal.prune_inbox(10);
+SELECT outbox_internal.prune_expired('inbox', 1), outbox_internal.prune_expired('inbox', 10), outbox_internal.prune_expired('inbox', 10);
 SELECT source, message_id FROM outbox.inbox ORDER BY 1, 2;
 UPDATE outbox.inbox SET expires_at = now() - interval '1 s' WHERE message_id = 'm1';
 SELECT messages FROM outbox.prune();
