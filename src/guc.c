@@ -20,6 +20,7 @@
 #include "guc.h"
 #include "outbox.h"
 #include "policy/blocked_networks.h"
+#include "policy/logged_headers.h"
 
 bool		outbox_enabled = true;
 bool		outbox_settler = true;
@@ -47,6 +48,7 @@ int			outbox_max_response_capture = 2048;
 int			outbox_on_settle_timeout = 10000;
 char	   *outbox_blocked_networks = NULL;
 char	   *outbox_user_agent = NULL;
+char	   *outbox_log_response_headers = NULL;
 char	   *outbox_site = NULL;
 
 static const struct config_enum_entry unrouted_options[] = {
@@ -207,6 +209,12 @@ define_server_settings(void)
 							   &outbox_blocked_networks, "",
 							   PGC_SUSET, 0, outbox_check_blocked_networks,
 							   outbox_assign_blocked_networks, NULL);
+	DefineCustomStringVariable("outbox.log_response_headers",
+							   "Headers of an answer that are kept with a logged attempt.",
+							   "A comma-separated list of names. Empty: none.",
+							   &outbox_log_response_headers, "",
+							   PGC_SUSET, 0, outbox_check_logged_headers,
+							   outbox_assign_logged_headers, NULL);
 }
 
 static void

@@ -332,6 +332,8 @@ CREATE TABLE outbox.attempt (
 	http_status smallint,
 	code text,
 	error text,
+	-- those that outbox.log_response_headers names
+	response_headers jsonb,
 	CONSTRAINT attempt_pkey PRIMARY KEY (message_id, handler_id, attempt)
 ) WITH (vacuum_truncate = off);
 COMMENT ON TABLE outbox.attempt IS 'Log of attempts; outcome is the delivery state the attempt led to (1 retrying, 3 delivered, 4 dead, 5 cancelled)';
@@ -355,7 +357,8 @@ CREATE TABLE outbox.on_settle_queue (
 	http_status smallint,
 	code text,
 	error text,
-	response text
+	response text,
+	response_headers jsonb
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE outbox.on_settle_queue IS 'Outcomes of attempts that wait for their handler''s on_settle function; due_at and state are what the delivery is to have then';
 ALTER SEQUENCE outbox.on_settle_queue_id OWNED BY outbox.on_settle_queue.id;
@@ -5471,12 +5474,12 @@ CREATE VIEW outbox.attempts AS
 SELECT a.message_id, h.name AS handler, m.topic, a.attempt,
 	('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[a.outcome OPERATOR(pg_catalog.+) 1] AS outcome, a.finished_at, a.duration,
 	pg_catalog.date_part('epoch', a.duration) AS duration_seconds,
-	a.code, a.http_status, a.error, m.tenant, a.handler_id
+	a.code, a.http_status, a.error, m.tenant, a.handler_id, a.response_headers
 FROM outbox.attempt a
 LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) a.message_id
 LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) a.handler_id;
 COMMENT ON VIEW outbox.attempts IS
-'Attempts that were logged (outbox.log_attempts: failures, all or none): when they ended, how long they took, and the state they led the delivery to. Of a delivery that is tried more than 200 times the first 100 and the last 100 are kept';
+'Attempts that were logged (outbox.log_attempts: failures, all or none): when they ended, how long they took, the state they led the delivery to, and the headers of the answer that outbox.log_response_headers names. Of a delivery that is tried more than 200 times the first 100 and the last 100 are kept';
 
 CREATE VIEW outbox.handler_stats AS
 SELECT h.name AS handler, pg_catalog.count(*) AS deliveries,
@@ -6095,6 +6098,7 @@ BEGIN
 			('attempts', 'attempt', 'Number of the attempt, from 1'),
 			('attempts', 'outcome', 'State that it led the delivery to'),
 			('attempts', 'finished_at', 'When it ended'),
+			('attempts', 'response_headers', 'Headers of the answer that outbox.log_response_headers names, by their names in lower case; NULL for none'),
 			('attempts', 'duration', 'How long it took; NULL for attempts of consumers'),
 			('attempts', 'code', 'Why it did not deliver; NULL if it did'),
 			('attempts', 'http_status', 'HTTP status of its answer'),
@@ -6612,9 +6616,10 @@ COMMENT ON FUNCTION outbox_internal.events_of_routing IS 'Internal: which handle
 CREATE FUNCTION outbox_internal.events_of_attempts(id uuid) RETURNS SETOF outbox_internal.event
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	SELECT (a.finished_at, 5, 'attempt', h.name, a.attempt,
-		concat_ws(': ', concat_ws(', ', s.outcome, 'HTTP ' || a.http_status, nullif(a.code, a.http_status::text), 'after ' || outbox_internal.event_duration(a.duration)), a.error),
+		concat_ws(': ', concat_ws(', ', s.outcome, 'HTTP ' || a.http_status, nullif(a.code, a.http_status::text), 'after ' || outbox_internal.event_duration(a.duration),
+			(SELECT string_agg(v.key || ' ' || v.value, ', ' ORDER BY v.key) FROM jsonb_each_text(a.response_headers) v)), a.error),
 		jsonb_strip_nulls(jsonb_build_object('outcome', s.outcome, 'sent_at', a.finished_at - a.duration, 'duration_ms', round(extract(epoch FROM a.duration)::numeric * 1000, 3),
-			'http_status', a.http_status, 'code', a.code)))::outbox_internal.event
+			'http_status', a.http_status, 'code', a.code, 'response_headers', a.response_headers)))::outbox_internal.event
 	FROM outbox.attempt a
 	LEFT JOIN outbox.handler h ON h.id = a.handler_id
 	CROSS JOIN LATERAL (SELECT ('{pending,retrying,leased,delivered,dead,cancelled}'::text[])[a.outcome + 1] AS outcome) AS s
@@ -6801,7 +6806,7 @@ COMMENT ON FUNCTION outbox.message IS
 id: the message. tenant: only if the message is this tenant''s.
 at: when. handler, attempt: whose delivery, and which attempt. detail: in words. data: the same for programs, and more of it.
 event: what it was. occurrence: a schedule staged it (its dedupe key says so; what a schedule''s function stages says nothing of it). staged: topic, key, tenant, correlation id, size of the payload; who staged it is not kept. replaces: the message of the same replace_key whose place it took. routed, unrouted: to which handler, with its URL as it is now; what is routed later (backfill) does not say when.
-attempt: one that was logged (outbox.log_attempts; by default those that delivered are not, of more than 200 the first and the last 100 are): what it led to, HTTP status, code, how long it took, error.
+attempt: one that was logged (outbox.log_attempts; by default those that delivered are not, of more than 200 the first and the last 100 are): what it led to, HTTP status, code, how long it took, headers of the answer (outbox.log_response_headers), error.
 delivered, dead, cancelled: how a delivery was settled, which of several times the last. pending, retrying, leased: how one stands as of now, and what it waits for, as in outbox.waiting; when a lease began is not kept, nor are leases that are over but for their attempt.
 Any other event is the name of a function that an operator called, as in outbox.actions: those for this message; those in bulk (requeue_where, requeue_all, replay, cancel_where) that can be shown to have met it, because its delivery stands as that call has left it, or because an attempt before it had ended what another one after it went on with; and those that changed one of its handlers while it was outstanding, under the name that the handler has now. Of a call in bulk only the filter is kept: others may have met it that cannot be told from those that passed it by.
 Of a message that was removed since what operators did to it by its id is left, for as long as outbox.action_retention says.

@@ -76,6 +76,7 @@ outbox_note_attempt(const OutboxPullHandler *handler, const OutboxDeliveryRow *r
 	attempt->http_status = 0;
 	attempt->code = code ? pstrdup(code) : NULL;
 	attempt->error = error;
+	attempt->response_headers = NULL;
 	*attempts = lappend(*attempts, attempt);
 }
 

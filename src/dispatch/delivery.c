@@ -112,5 +112,7 @@ outbox_delivery_free(OutboxDelivery *delivery)
 		pfree(delivery->error);
 	if (delivery->response)
 		pfree(delivery->response);
+	if (delivery->response_headers)
+		pfree(delivery->response_headers);
 	pfree(delivery);
 }

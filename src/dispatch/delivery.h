@@ -79,6 +79,7 @@ typedef struct OutboxDelivery
 	bool		attempted;		/* a request went out, so an attempt is spent */
 	bool		has_on_settle;		/* an on_settle function takes part in its settlement: hand it over */
 	char	   *response;		/* for that function; NULL: none */
+	char	   *response_headers;	/* for the log, a JSON object; NULL: none */
 	bool		is_plain;		/* while it waits for settlement: it can go to the settler */
 	bool		settle_here;	/* the settler could not settle it */
 	TimestampTz settle_after;	/* somebody holds the row: not before this */

@@ -48,10 +48,10 @@ outbox_on_settle_init(OutboxDatabase *db)
 
 static OutboxPlan insert_plan = {
 	.sql = "INSERT INTO outbox.on_settle_queue (message_id, handler_id, attempt, finished_at, duration_us, due_at, state, streak, "
-	"http_status, code, error, response) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-	.nargs = 12,
+	"http_status, code, error, response, response_headers) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::pg_catalog.jsonb)",
+	.nargs = 13,
 	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, INT8OID, TIMESTAMPTZOID, INT2OID, INT2OID,
-	INT2OID, TEXTOID, TEXTOID, TEXTOID},
+	INT2OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID},
 };
 
 void
@@ -59,8 +59,8 @@ outbox_on_settle_hand_over(const OutboxDelivery *delivery)
 {
 	const OutboxVerdict *verdict = &delivery->verdict;
 	bool		retrying = (verdict->state == OUTBOX_RETRYING);
-	Datum		values[12] = {0};
-	char		nulls[13] = "            ";
+	Datum		values[13] = {0};
+	char		nulls[14] = "             ";
 
 	values[0] = UUIDPGetDatum(&delivery->id);
 	values[1] = Int32GetDatum(delivery->handler_id);
@@ -76,6 +76,7 @@ outbox_on_settle_hand_over(const OutboxDelivery *delivery)
 	outbox_bind_text(values, nulls, 9, verdict->code);
 	outbox_bind_text(values, nulls, 10, delivery->error);
 	outbox_bind_text(values, nulls, 11, delivery->response);
+	outbox_bind_text(values, nulls, 12, delivery->response_headers);
 	outbox_execute(&insert_plan, values, nulls, false, 0, SPI_OK_INSERT);
 }
 

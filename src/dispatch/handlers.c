@@ -27,13 +27,14 @@
 #include "dispatch/handlers.h"
 #include "format/request.h"
 #include "guc.h"
+#include "policy/logged_headers.h"
 #include "policy/retry_policy.h"
 
 /* The order of these columns is that of the enum below; options are found by their names. */
 static OutboxPlan load_plan = {
 	.sql = "SELECT h.id, s.paused_at IS NOT NULL, s.breaker, s.breaker_until, s.failing_since, s.breaker_reason, s.throttled_to, s.down_since, s.held_until, s.recent_failures, s.renewals, "
 	"pg_catalog.hashtextextended(pg_catalog.concat(h::pg_catalog.text, x.secrets::pg_catalog.text, x.expire::pg_catalog.text, x.credentials, "
-	" pg_catalog.current_setting('outbox.user_agent')), 0), "
+	" pg_catalog.current_setting('outbox.user_agent'), pg_catalog.current_setting('outbox.log_response_headers')), 0), "
 	"x.secrets, x.expire, x.credentials, " OUTBOX_RETRY_COLUMNS ", h.* "
 	"FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id "
 	"LEFT JOIN LATERAL (SELECT pg_catalog.array_agg(c.secret ORDER BY c.created_at DESC) FILTER (WHERE c.kind OPERATOR(pg_catalog.=) 'signing') AS secrets, "
@@ -223,6 +224,7 @@ load_form(const OutboxQueryRow *r, OutboxHandler *handler)
 	request->nsecrets = get_secrets(r, &secrets);
 	request->secrets = secrets;
 	handler->form = outbox_request_form(request);
+	handler->nlogged_headers = outbox_logged_headers_copy(&handler->logged_headers);
 	handler->target.headers = handler->form->headers;
 	handler->target.nheaders = handler->form->nheaders;
 }

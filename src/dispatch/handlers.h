@@ -25,6 +25,8 @@ typedef struct OutboxHandler
 	int32		id;
 	char	   *name;
 	OutboxRequestForm *form;	/* how its requests are written */
+	const char *const *logged_headers;	/* of its answers, that are kept in the log */
+	int			nlogged_headers;
 	int64		fingerprint;	/* of everything below: changed means loaded anew */
 	bool		ordered;
 	bool		block_on_dead;

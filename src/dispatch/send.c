@@ -24,6 +24,7 @@
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "dispatch/unsent.h"
+#include "format/header_log.h"
 #include "format/printable.h"
 #include "format/request.h"
 #include "guc.h"
@@ -32,6 +33,7 @@
 #include "policy/blocked_networks.h"
 #include "policy/outcome.h"
 #include "shared/counters.h"
+#include "table/attempt_log.h"
 #include "worker/clock.h"
 
 /* One in so many of outbox.max_in_flight is kept for lanes that have no request out. */
@@ -292,6 +294,8 @@ write_request(Outgoing *request, OutboxDelivery **deliveries, int n)
 	exchange->body_len = request->written.body_len;
 	exchange->capture_limit = handler->form->batch ?
 		Max(outbox_max_response_capture, BATCH_CAPTURE) : outbox_max_response_capture;
+	exchange->kept_names = handler->logged_headers;
+	exchange->nkept_names = handler->nlogged_headers;
 	exchange->owner = request;
 }
 
@@ -517,6 +521,17 @@ describe_failure(const HttpExchange *exchange)
 	return text;
 }
 
+/* The headers that the log is to have; NULL for none. */
+static char *
+log_headers(const HttpExchange *exchange)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(requests_context);
+	char	   *json = outbox_header_log(exchange->kept_names, exchange->nkept_names, exchange->kept, exchange->kept_len);
+
+	MemoryContextSwitchTo(oldcontext);
+	return json;
+}
+
 /* The receiver wants everything of the lane to wait. */
 static void
 hold_lane(OutboxLane *lane, TimestampTz until)
@@ -542,6 +557,8 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 		delivery->error = describe_failure(exchange);
 	if (delivery->has_on_settle)
 		delivery->response = capture_response(exchange);
+	if (exchange->kept_len > 0 && (delivery->has_on_settle || outbox_should_log(verdict->state)))
+		delivery->response_headers = log_headers(exchange);
 	if (verdict->state == OUTBOX_RETRYING)
 		delivery->next_due_at = outbox_to_wall(now) + verdict->delay * 1000;
 	if (verdict->pause_handler && !lane->paused)

@@ -273,7 +273,8 @@ log_attempt(const OutboxDelivery *delivery)
 		.outcome = delivery->verdict.state,
 		.http_status = delivery->http_status,
 		.code = delivery->verdict.code,
-		.error = delivery->error
+		.error = delivery->error,
+		.response_headers = delivery->response_headers
 	};
 
 	outbox_log_attempt(&attempt);

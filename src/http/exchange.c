@@ -89,10 +89,19 @@ grow_capture(HttpExchange *exchange, size_t len)
 	return true;
 }
 
+static void
+drop_kept(HttpExchange *exchange)
+{
+	free((char *) exchange->kept);
+	exchange->kept = NULL;
+	exchange->kept_len = 0;
+}
+
 void
 outbox_exchange_clear_answer(HttpExchange *exchange)
 {
 	drop_capture(exchange);
+	drop_kept(exchange);
 	exchange->status = 0;
 	exchange->retry_after[0] = '\0';
 	exchange->outcome[0] = '\0';
@@ -111,6 +120,7 @@ outbox_exchange_begin(HttpExchange *exchange)
 	exchange->shortage = HTTP_LACKS_NOTHING;
 	exchange->error[0] = '\0';
 	exchange->response = NULL;
+	exchange->kept = NULL;
 	exchange->reused = false;
 	exchange->resent = false;
 	exchange->next = NULL;
@@ -145,10 +155,56 @@ keep_coding(HttpExchange *exchange, const char *value, size_t len)
 		snprintf(where + before, HTTP_HEADER_LEN - before, ", %.*s", (int) len, value);
 }
 
+/* Without memory, or room, the header is lost; the answer still counts. */
+static void
+keep_header(HttpExchange *exchange, int name, const char *value, size_t len)
+{
+	char	   *where;
+
+	if (exchange->kept == NULL)
+		exchange->kept = malloc(HTTP_KEPT_LEN);
+	if (exchange->kept == NULL || exchange->kept_len + 2 > HTTP_KEPT_LEN)
+		return;
+	if (len >= HTTP_HEADER_LEN)
+		len = HTTP_HEADER_LEN - 1;
+	if (len > HTTP_KEPT_LEN - exchange->kept_len - 2)
+		len = HTTP_KEPT_LEN - exchange->kept_len - 2;
+	/* A value ends where it has a NUL, which no transport lets through. */
+	if (memchr(value, '\0', len) != NULL)
+		return;
+	where = (char *) exchange->kept + exchange->kept_len;
+	where[0] = (char) name;
+	memcpy(where + 1, value, len);
+	where[1 + len] = '\0';
+	exchange->kept_len += len + 2;
+}
+
+/* Which of the names it is; -1 for none. */
+static int
+find_kept_name(const HttpExchange *exchange, const char *name, size_t name_len)
+{
+	for (int i = 0; i < exchange->nkept_names; i++)
+	{
+		if (outbox_same_word(name, name_len, exchange->kept_names[i]))
+			return i;
+	}
+	return -1;
+}
+
+bool
+outbox_exchange_wants(const HttpExchange *exchange, const char *name, size_t name_len)
+{
+	return find_kept_name(exchange, name, name_len) >= 0;
+}
+
 void
 outbox_exchange_header(HttpExchange *exchange, const char *name, size_t name_len,
 					   const char *value, size_t value_len)
 {
+	int			kept = find_kept_name(exchange, name, name_len);
+
+	if (kept >= 0)
+		keep_header(exchange, kept, value, value_len);
 	if (outbox_same_word(name, name_len, "retry-after"))
 		keep_value(exchange->retry_after, value, value_len);
 	else if (outbox_same_word(name, name_len, "outbox-outcome"))
@@ -305,6 +361,7 @@ void
 outbox_exchange_release(HttpExchange *exchange)
 {
 	drop_capture(exchange);
+	drop_kept(exchange);
 	exchange->response_len = 0;
 }
 

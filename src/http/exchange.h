@@ -28,6 +28,9 @@ extern void outbox_exchange_begin(HttpExchange *exchange);
 /* Forget what came of an answer: another one follows (1xx, or a second try). */
 extern void outbox_exchange_clear_answer(HttpExchange *exchange);
 
+/* Is a header of that name to be kept for the caller? */
+extern bool outbox_exchange_wants(const HttpExchange *exchange, const char *name, size_t name_len);
+
 /* A header of the final answer. */
 extern void outbox_exchange_header(HttpExchange *exchange, const char *name, size_t name_len,
 								   const char *value, size_t value_len);

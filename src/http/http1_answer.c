@@ -38,12 +38,19 @@ piece_came(void *arg, const char *data, size_t len)
 		*reading->enough = true;
 }
 
+static bool
+is_wanted(void *arg, const char *name, size_t name_len)
+{
+	return outbox_exchange_wants(((Reading *) arg)->exchange, name, name_len);
+}
+
 Http1Result
 outbox_http1_read_answer(Http1Parser *parser, const char *data, size_t len, size_t *used,
 						 HttpExchange *exchange, bool *enough)
 {
-	static const Http1Sink sink = {status_came, header_came, piece_came};
+	static const Http1Sink plain = {status_came, header_came, piece_came, NULL};
+	static const Http1Sink keeping = {status_came, header_came, piece_came, is_wanted};
 	Reading		reading = {exchange, enough};
 
-	return outbox_http1_feed(parser, data, len, used, &sink, &reading);
+	return outbox_http1_feed(parser, data, len, used, exchange->nkept_names > 0 ? &keeping : &plain, &reading);
 }

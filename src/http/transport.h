@@ -28,6 +28,7 @@
 
 #define HTTP_ERROR_LEN 256
 #define HTTP_HEADER_LEN 256
+#define HTTP_KEPT_LEN 2048
 
 /*
  * An answer is read so far and no further (or to capture_limit, where that is
@@ -90,6 +91,8 @@ typedef struct HttpExchange
 	const struct iovec *parts;	/* of the body instead, none of them empty */
 	int			nparts;			/* 0: it is in body */
 	size_t		capture_limit;	/* keep at most so much of the response body */
+	const char *const *kept_names;	/* keep headers of these names, at most 255 of them */
+	int			nkept_names;
 
 	/* the answer, valid from next_done() to release() */
 	HttpFailure failure;
@@ -101,6 +104,8 @@ typedef struct HttpExchange
 	char		content_type[HTTP_HEADER_LEN];	/* the same way */
 	char		content_encoding[HTTP_HEADER_LEN];
 	char		location[HTTP_HEADER_LEN];	/* where a redirect points, which nobody follows */
+	const char *kept;			/* of each header to be kept the number of its name, its value, and NUL */
+	size_t		kept_len;		/* at most HTTP_KEPT_LEN; what is more is cut or left out */
 	bool		encoded;		/* in a content coding that could not be undone: error says which */
 	const char *response;		/* captured start of the body, any bytes, decoded unless encoded */
 	size_t		response_len;

@@ -51,7 +51,7 @@
 
 static OutboxPlan load_plan = {
 	.sql = "SELECT k.message_id, k.handler_id, k.attempt, k.state, k.streak, k.http_status, k.code, k.error, k.response, "
-	"k.due_at, k.finished_at, k.duration_us, h.name, h.on_settle, "
+	"k.due_at, k.finished_at, k.duration_us, k.response_headers::pg_catalog.text, h.name, h.on_settle, "
 	"m.topic, m.payload, m.key, m.tenant, m.correlation_id, m.content_type, m.payload_text, m.payload_bytes, " OUTBOX_RETRY_COLUMNS " "
 	"FROM outbox.on_settle_queue k LEFT JOIN outbox.handler h ON h.id OPERATOR(pg_catalog.=) k.handler_id "
 	"LEFT JOIN outbox.message m ON m.id OPERATOR(pg_catalog.=) k.message_id "
@@ -74,6 +74,7 @@ typedef enum LoadColumn
 	COL_DUE_AT,
 	COL_FINISHED_AT,
 	COL_DURATION_US,
+	COL_RESPONSE_HEADERS,
 	COL_HANDLER,
 	COL_ON_SETTLE,
 	COL_TOPIC,
@@ -378,6 +379,7 @@ log_attempt(const HandOver *h)
 		return;
 	attempt.finished_at = outbox_query_int64(&h->row, COL_FINISHED_AT);
 	attempt.duration_us = outbox_query_int64(&h->row, COL_DURATION_US);
+	attempt.response_headers = outbox_query_text(&h->row, COL_RESPONSE_HEADERS);
 	outbox_become_owner_to_write(&security, "attempt");
 	outbox_log_attempt(&attempt);
 	outbox_become_caller(&security);

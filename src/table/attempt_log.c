@@ -17,10 +17,10 @@
 #include "table/attempt_log.h"
 
 static OutboxPlan log_plan = {
-	.sql = "INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, duration, outcome, http_status, code, error) "
-	"VALUES ($1, $2, $3, $4, pg_catalog.make_interval(secs => $5), $6, $7, $8, $9) ON CONFLICT DO NOTHING",
-	.nargs = 9,
-	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, FLOAT8OID, INT2OID, INT2OID, TEXTOID, TEXTOID},
+	.sql = "INSERT INTO outbox.attempt (message_id, handler_id, attempt, finished_at, duration, outcome, http_status, code, error, response_headers) "
+	"VALUES ($1, $2, $3, $4, pg_catalog.make_interval(secs => $5), $6, $7, $8, $9, $10::pg_catalog.jsonb) ON CONFLICT DO NOTHING",
+	.nargs = 10,
+	.argtypes = {UUIDOID, INT4OID, INT4OID, TIMESTAMPTZOID, FLOAT8OID, INT2OID, INT2OID, TEXTOID, TEXTOID, TEXTOID},
 };
 
 /* Those in the middle, of which there is one more with each attempt. */
@@ -48,8 +48,8 @@ outbox_should_log(OutboxState outcome)
 void
 outbox_log_attempt(const OutboxAttempt *attempt)
 {
-	Datum		values[9] = {0};
-	char		nulls[10] = "         ";
+	Datum		values[10] = {0};
+	char		nulls[11] = "          ";
 
 	values[0] = UUIDPGetDatum(&attempt->message_id);
 	values[1] = Int32GetDatum(attempt->handler_id);
@@ -64,6 +64,7 @@ outbox_log_attempt(const OutboxAttempt *attempt)
 		nulls[6] = 'n';
 	outbox_bind_text(values, nulls, 7, attempt->code);
 	outbox_bind_text(values, nulls, 8, attempt->error);
+	outbox_bind_text(values, nulls, 9, attempt->response_headers);
 	outbox_execute(&log_plan, values, nulls, false, 0, SPI_OK_INSERT);
 	if (attempt->attempt > OUTBOX_LOGGED_FIRST + OUTBOX_LOGGED_LAST)
 	{

@@ -31,6 +31,7 @@ typedef struct OutboxAttempt
 	int			http_status;	/* 0: none */
 	const char *code;			/* NULL or empty: none */
 	const char *error;			/* NULL: none */
+	const char *response_headers;	/* a JSON object; NULL: none */
 } OutboxAttempt;
 
 /* Is an attempt with this outcome to be logged? */

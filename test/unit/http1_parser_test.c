@@ -93,6 +93,27 @@ check_limits(void)
 	is_int(answer_with_header("transfer-encoding", 300, &record), HTTP1_BAD, "a coding too long to be kept");
 }
 
+/* What the caller has named comes whatever it is to the parser: of a final answer, from its headers. */
+static void
+check_wanted(void)
+{
+	static const char answer[] = "HTTP/1.1 103 x\r\nContent-Length: 7\r\n\r\n"
+	"HTTP/1.1 200 x\r\nTransfer-Encoding: chunked\r\n"
+	"X-Wanted-0123456789-0123456789-0123456789-0123456789-0123456789: yes \r\n"
+	"X-Wanted-0123456789-0123456789-0123456789-0123456789-01234567890: no\r\n\r\n"
+	"0\r\nX-Wanted-0123456789-0123456789-0123456789-0123456789-0123456789: late\r\n\r\n";
+	static Record record;
+
+	record_run(&record, answer, sizeof(answer) - 1, piece_all, NULL);
+	is_int(record.result, HTTP1_DONE, "an answer with a header that is wanted");
+	is_int(record.nwanted, 1, "it comes once");
+	is_str(record.wanted, "yes", "its value");
+	ok(same_for_every_cut(&record, answer, sizeof(answer) - 1), "the same for every cut");
+	is_int(answer_with_header("x", 10, &record), HTTP1_DONE, "an answer with a length");
+	is_str(record.wanted, "0", "which is wanted, too");
+	is_int(record.body_total, 0, "and holds");
+}
+
 /* Provisional answers without end, and chunks without end. */
 static void
 check_floods(void)
@@ -135,6 +156,7 @@ main(void)
 	for (size_t i = 0; i < NCASES; i++)
 		check(&cases[i]);
 	check_limits();
+	check_wanted();
 	check_floods();
 	return tap_done();
 }

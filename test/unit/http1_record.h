@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/ascii.h"
 #include "http/fast/http1_parser.h"
 
 #define RECORD_BODY 4096
@@ -26,6 +27,8 @@ typedef struct Record
 	int			nheaders;
 	char		retry_after[HTTP1_VALUE_LEN];
 	char		outcome[HTTP1_VALUE_LEN];
+	int			nwanted;
+	char		wanted[HTTP1_VALUE_LEN];	/* the latest */
 	size_t		used;			/* bytes of the input that belonged to the answer */
 	size_t		body_total;
 	unsigned long body_sum;		/* depends on every byte and its place */
@@ -41,18 +44,36 @@ record_status(void *arg, int status)
 	record->nstatus++;
 }
 
+/* One that means something to the parser itself, and one of the longest name that can be wanted. */
+static bool
+record_wants(void *arg, const char *name, size_t name_len)
+{
+	static const char longest[] = "x-wanted-0123456789-0123456789-0123456789-0123456789-0123456789";
+
+	return outbox_same_word(name, name_len, "content-length") || outbox_same_word(name, name_len, longest);
+}
+
 static void
 record_header(void *arg, const char *name, size_t name_len, const char *value, size_t value_len)
 {
 	Record	   *record = arg;
 	char	   *where = name_len == 11 ? record->retry_after : record->outcome;
 
-	if (name_len != 11 && name_len != 12 && name_len != 14 && name_len != 16)
+	if (record_wants(arg, name, name_len))
+	{
+		if (value_len >= HTTP1_VALUE_LEN)
+			abort();
+		record->nwanted++;
+		memcpy(record->wanted, value, value_len);
+		record->wanted[value_len] = '\0';
+		return;
+	}
+	if (name_len != 8 && name_len != 11 && name_len != 12 && name_len != 14 && name_len != 16)
 		abort();
 	if (value_len >= HTTP1_VALUE_LEN)
 		abort();
 	record->nheaders++;
-	if (name_len == 12 || name_len == 16)
+	if (name_len == 8 || name_len == 12 || name_len == 16)
 		return;
 	memcpy(where, value, value_len);
 	where[value_len] = '\0';
@@ -81,7 +102,7 @@ record_body(void *arg, const char *data, size_t len)
 static void
 record_run(Record *record, const char *input, size_t len, size_t (*next_piece) (void *), void *arg)
 {
-	static const Http1Sink sink = {record_status, record_header, record_body};
+	static const Http1Sink sink = {record_status, record_header, record_body, record_wants};
 	Http1Parser parser;
 	Http1Result result = HTTP1_MORE;
 	size_t		at = 0;
@@ -134,6 +155,7 @@ record_same(const Record *a, const Record *b)
 		return a->status == b->status;
 	return a->reusable == b->reusable && a->status == b->status &&
 		a->nheaders == b->nheaders && a->used == b->used &&
+		a->nwanted == b->nwanted && strcmp(a->wanted, b->wanted) == 0 &&
 		strcmp(a->retry_after, b->retry_after) == 0 && strcmp(a->outcome, b->outcome) == 0 &&
 		a->body_total == b->body_total && a->body_sum == b->body_sum;
 }

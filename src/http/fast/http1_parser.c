@@ -243,6 +243,18 @@ kind_of_header(const Http1Parser *parser)
 	}
 }
 
+/* Does the caller want it?  Then it is kept, whatever it is to us. */
+static bool
+is_wanted(const Reader *reader)
+{
+	const Http1Parser *parser = reader->parser;
+
+	if (parser->kind == FOR_CALLER)
+		return true;
+	return reader->sink->wants != NULL && !parser->trailer && parser->code >= 200 && parser->name_len <= HTTP1_NAME_LEN &&
+		reader->sink->wants(reader->arg, parser->name, parser->name_len);
+}
+
 static Http1Result
 take_content_length(Reader *reader, const char *value, size_t len)
 {
@@ -331,10 +343,11 @@ finish_header(Reader *reader)
 	parser->kind = ANY_HEADER;
 	while (!cut && len > 0 && is_blank(value[len - 1]))
 		len--;
+	if (parser->wanted)
+		reader->sink->header(reader->arg, parser->name, parser->name_len, value, len);
+	parser->wanted = false;
 	switch (kind)
 	{
-		case ANY_HEADER:
-			return HTTP1_MORE;
 		case CONTENT_LENGTH:
 			return take_content_length(reader, value, cut ? 0 : len);
 		case TRANSFER_ENCODING:
@@ -345,7 +358,7 @@ finish_header(Reader *reader)
 			take_connection(parser, value, len);
 			return HTTP1_MORE;
 		case FOR_CALLER:
-			reader->sink->header(reader->arg, parser->name, parser->name_len, value, len);
+		case ANY_HEADER:
 			return HTTP1_MORE;
 	}
 	return HTTP1_MORE;
@@ -473,6 +486,7 @@ read_name(Reader *reader)
 	if (!count(parser, 1))
 		return bad(reader, too_many_headers);
 	parser->kind = kind_of_header(parser);
+	parser->wanted = is_wanted(reader);
 	parser->value_len = 0;
 	parser->leading = true;
 	parser->folds = true;
@@ -508,7 +522,7 @@ read_value(Reader *reader)
 
 	if (!take_line(reader, &line))
 		return HTTP1_BAD;
-	if (parser->kind != ANY_HEADER)
+	if (parser->kind != ANY_HEADER || parser->wanted)
 		keep_value(parser, line.data, line.len);
 	if (line.ended)
 		parser->state = LINE;

@@ -31,7 +31,7 @@
 #define HTTP1_MAX_CHUNK_LINES (4 * 1024 * 1024)
 
 /* What is kept of a header's name and value. */
-#define HTTP1_NAME_LEN 32
+#define HTTP1_NAME_LEN 64
 #define HTTP1_VALUE_LEN 256
 
 /* What it says of an answer in another protocol.  That of HTTP/2 is what comes most. */
@@ -50,12 +50,15 @@ typedef struct Http1Sink
 	/* A final answer begins: its status. */
 	void		(*status) (void *arg, int status);
 
-	/* One of the headers that callers ask for; cut at HTTP1_VALUE_LEN - 1 bytes. */
+	/* One of the headers that mean something to any caller, or a wanted one; cut at HTTP1_VALUE_LEN - 1 bytes. */
 	void		(*header) (void *arg, const char *name, size_t name_len,
 						   const char *value, size_t value_len);
 
 	/* A piece of the body, without its transfer coding. */
 	void		(*body) (void *arg, const char *data, size_t len);
+
+	/* Is this header of a final answer wanted, too?  NULL: none is. */
+	bool		(*wants) (void *arg, const char *name, size_t name_len);
 } Http1Sink;
 
 typedef struct Http1Parser
@@ -73,6 +76,7 @@ typedef struct Http1Parser
 	bool		cr;				/* the last byte was a CR */
 	bool		trailer;		/* the present header stands behind the body */
 	bool		leading;		/* only blanks of the value have come */
+	bool		wanted;			/* the present header goes to the caller */
 	bool		folds;			/* a header precedes, which this line may continue */
 	bool		has_length;
 	bool		has_coding;
