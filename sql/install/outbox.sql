@@ -4463,12 +4463,16 @@ LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp SET enable_seq
 $$;
 COMMENT ON FUNCTION outbox_internal.barred_keys IS 'Internal: on which handlers dead deliveries bar their keys while others of these wait, and how many keys';
 
+CREATE FUNCTION outbox_internal.died_since(since timestamptz, most bigint, OUT n bigint, OUT is_exact boolean) RETURNS record
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'outbox_sql_died_since';
+COMMENT ON FUNCTION outbox_internal.died_since IS 'Internal: how many of the dead have died since then, up to so many; is_exact: these are all';
+
 CREATE FUNCTION outbox.health(warn_after interval DEFAULT '1 minute', critical_after interval DEFAULT '10 minutes',
 	warn_dead bigint DEFAULT 1, critical_dead bigint DEFAULT NULL, warn_transaction interval DEFAULT '1 hour', warn_size bigint DEFAULT 1073741824,
 	OUT status text, OUT reasons text[], OUT dispatcher text, OUT dispatcher_pid int, OUT in_flight int,
 	OUT due bigint, OUT oldest_due_age interval, OUT oldest_due_age_seconds float8, OUT scheduled bigint, OUT retrying bigint, OUT leased bigint,
 	OUT dead bigint, OUT newly_dead bigint, OUT paused_handlers int, OUT failing_handlers int,
-	OUT blocked_keys bigint, OUT vacuum_held_by int, OUT vacuum_held_age interval, OUT vacuum_held_age_seconds float8)
+	OUT blocked_keys bigint, OUT vacuum_held_by int, OUT vacuum_held_age interval, OUT vacuum_held_age_seconds float8, OUT counts_are_exact boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	critical text[] := '{}';
@@ -4486,6 +4490,8 @@ DECLARE
 	blocked text[];
 	-- Not within the query: what changes while it runs is no condition of an index.
 	hour_ago timestamptz := clock_timestamp() - interval '1 hour';
+	died_are_exact boolean;
+	busy int[];
 	failing record;
 BEGIN
 	IF warn_after IS NULL OR critical_after IS NULL OR warn_after > critical_after THEN
@@ -4504,12 +4510,14 @@ BEGIN
 
 	SELECT coalesce(sum(b.pending), 0), coalesce(sum(b.due), 0), coalesce(sum(b.scheduled), 0), coalesce(sum(b.retrying), 0), coalesce(sum(b.leased), 0),
 		coalesce(sum(b.dead), 0), max(b.oldest_due_age) FILTER (WHERE NOT b.paused), count(*) FILTER (WHERE b.paused),
-		array_agg(format('handler "%s" is paused with %s due deliveries', b.handler, b.due) ORDER BY b.handler) FILTER (WHERE b.paused AND b.due > 0)
-	INTO pending, due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers, waiting
+		array_agg(format('handler "%s" is paused with %s%s due deliveries', b.handler, CASE WHEN NOT b.counts_are_exact THEN 'about ' END, b.due) ORDER BY b.handler) FILTER (WHERE b.paused AND b.due > 0),
+		coalesce(bool_and(b.counts_are_exact), true), array_agg(b.handler_id) FILTER (WHERE b.pending + b.retrying + b.leased > 0)
+	INTO pending, due, scheduled, retrying, leased, dead, oldest_due_age, paused_handlers, waiting, counts_are_exact, busy
 	FROM outbox.backlog b;
 	oldest_due_age_seconds := date_part('epoch', oldest_due_age);
-	SELECT count(*) INTO newly_dead FROM outbox.receipt r
-	WHERE r.state + 0 = 4 AND r.settled_at > hour_ago;
+	-- No more than it takes to judge.
+	SELECT d.n, d.is_exact INTO newly_dead, died_are_exact FROM outbox_internal.died_since(hour_ago, greatest(5000, warn_dead, critical_dead)) d;
+	counts_are_exact := counts_are_exact AND died_are_exact;
 	-- Numbers are as the dispatcher last wrote them.
 	failing_handlers := 0;
 	FOR failing IN
@@ -4517,7 +4525,7 @@ BEGIN
 			CASE WHEN s.failing_since < clock_timestamp() - warn_after THEN extract(epoch FROM clock_timestamp() - s.failing_since) END AS seconds
 		FROM outbox.handler_status s JOIN outbox.handler h ON h.id = s.handler_id
 		WHERE h.dropped_at IS NULL AND (s.breaker <> 'closed'
-			OR s.failing_since < clock_timestamp() - warn_after AND EXISTS (SELECT FROM outbox.delivery d WHERE d.handler_id = h.id)
+			OR s.failing_since < clock_timestamp() - warn_after AND h.id = ANY (busy)
 			OR s.recent_attempts >= 10 AND s.recent_failures * 2 >= s.recent_attempts AND dispatcher = 'running')
 		ORDER BY s.failing_since, h.name
 	LOOP
@@ -4567,9 +4575,9 @@ BEGIN
 		warn := warn || format('an outcome has waited for its on_settle function for %s s', floor(extract(epoch FROM on_settle_age)));
 	END IF;
 	IF newly_dead >= critical_dead THEN
-		critical := critical || format('deliveries that died within the last hour: %s', newly_dead);
+		critical := critical || format('deliveries that died within the last hour: %s%s', newly_dead, CASE WHEN NOT died_are_exact THEN ' or more' END);
 	ELSIF newly_dead >= warn_dead THEN
-		warn := warn || format('deliveries that died within the last hour: %s', newly_dead);
+		warn := warn || format('deliveries that died within the last hour: %s%s', newly_dead, CASE WHEN NOT died_are_exact THEN ' or more' END);
 	END IF;
 	SELECT coalesce(sum(b.keys), 0), array_agg(format('handler "%s": keys that wait for a dead delivery: %s (outbox.blocked_keys shows which)', b.handler, b.keys) ORDER BY b.handler)
 	INTO blocked_keys, blocked FROM outbox_internal.barred_keys() b;
@@ -4611,11 +4619,12 @@ warn_dead, critical_dead: so many deliveries that died within the last hour are.
 warn_transaction: a transaction that has held back vacuum for longer is.
 warn_size: bytes from which a table of the extension that is mostly empty, or full of dead rows, is. NULL switches one of the last four off.
 Critical: this database is a copy that holds its deliveries, nothing is pushed although there are push handlers, a trigger of the extension is missing or switched off, as a restore can leave it, or requests have not left this machine for longer than critical_after, for want of local ports, descriptors, memory or permission: what it is short of, since when, and what lifts that; so does a dispatcher that has stood still for so long, as one that was stopped or waits for a disk. Warn: the same for less long, deliveries died within the last hour, dead deliveries bar keys of which others wait, a transaction, a prepared one, a standby or its slot holds back vacuum, a table is bloated, a paused handler has due deliveries, a handler fails, messages were refused within the last hour because no handler takes them, an outcome has waited for its on_settle function for longer than warn_after, an occurrence of a schedule fails, or nobody has come to it for longer than that (call outbox.run_schedules(), or preload the library), retention fails, waits because it does not believe the clock, or is behind by more than a day, or something that the dispatcher has to do cannot be done at the moment (last_error of outbox.dispatchers says what).
-dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted: figures are shown, but not judged. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour.
+dispatcher, dispatcher_pid, in_flight: as outbox.dispatchers shows them; dispatcher is standby on a server that is one, where nothing is to be sent before it is promoted: figures are shown, but not judged. due, scheduled, retrying, leased, dead: sums over outbox.backlog. newly_dead: died within the last hour; of more than 5000, or than warn_dead or critical_dead, no more are counted.
+counts_are_exact: false if one of these numbers is estimated, or is a part of what there is; nothing is judged by the difference.
 blocked_keys: keys that wait for a dead delivery; of these a thousand are looked at. vacuum_held_by, vacuum_held_age: process id of the oldest transaction that is older than warn_transaction, NULL for one that is prepared, and its age.
 failing_handlers: a push handler fails if none of its attempts has succeeded for longer than warn_after and something of it is outstanding, if at least half of its attempts within five minutes failed and these were at least ten, or if its circuit breaker is not closed; the columns failing_since, recent_attempts and recent_failures of outbox.handlers show what that goes by. Up to ten are named.
 Reasons also name up to three topics of outbox.unrouted that were met within the last hour; messages that were staged all the same change no status.
-Reads outstanding and dead deliveries only, however many are settled.';
+Takes as long whatever there is: see outbox.backlog.';
 
 -----------------------------------------------------------------------------
 -- Schedules
@@ -5382,23 +5391,24 @@ WHERE d.state + 0 = 4;
 COMMENT ON VIEW outbox.dead_letters IS
 'Deliveries that will not be tried again unless an operator requeues them: what it was, why it died (code, HTTP status, error or start of the response), when, after how many attempts';
 
-CREATE FUNCTION outbox_internal.backlog(OUT handler_id int, OUT pending bigint, OUT due bigint, OUT scheduled bigint, OUT retrying bigint,
-	OUT leased bigint, OUT oldest_due_at timestamptz, OUT dead bigint) RETURNS SETOF record
-LANGUAGE c STABLE PARALLEL RESTRICTED ROWS 100 AS 'MODULE_PATHNAME', 'outbox_sql_backlog';
-COMMENT ON FUNCTION outbox_internal.backlog IS 'Internal: what outbox.backlog shows of handlers that have something outstanding or dead';
+CREATE FUNCTION outbox_internal.backlog(exact_outstanding int DEFAULT 20000, exact_dead int DEFAULT 5000, OUT handler_id int, OUT pending bigint, OUT due bigint, OUT scheduled bigint, OUT retrying bigint,
+	OUT leased bigint, OUT oldest_due_at timestamptz, OUT dead bigint, OUT counts_are_exact boolean) RETURNS SETOF record
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED ROWS 100 AS 'MODULE_PATHNAME', 'outbox_sql_backlog';
+COMMENT ON FUNCTION outbox_internal.backlog IS 'Internal: what outbox.backlog shows of handlers that have something outstanding or dead; exact for so many of either, and beyond that for a fifth of it, of the handlers with the fewest';
 
 CREATE VIEW outbox.backlog AS
 SELECT h.name AS handler, CASE WHEN h.id OPERATOR(pg_catalog.=) 0 THEN 'none' WHEN h.url IS NULL THEN 'pull' ELSE 'push' END AS kind, s.paused_at IS NOT NULL AS paused,
 	COALESCE(c.pending, 0) AS pending, COALESCE(c.due, 0) AS due, COALESCE(c.scheduled, 0) AS scheduled,
 	COALESCE(c.retrying, 0) AS retrying, COALESCE(c.leased, 0) AS leased, COALESCE(c.dead, 0) AS dead,
 	c.oldest_due_at, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.oldest_due_at AS oldest_due_age,
-	pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.oldest_due_at) AS oldest_due_age_seconds, h.id AS handler_id
+	pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) c.oldest_due_at) AS oldest_due_age_seconds, h.id AS handler_id,
+	COALESCE(c.counts_are_exact, true) AS counts_are_exact
 FROM outbox.handler h
 LEFT JOIN outbox.handler_status s ON s.handler_id OPERATOR(pg_catalog.=) h.id
 LEFT JOIN outbox_internal.backlog() c ON c.handler_id OPERATOR(pg_catalog.=) h.id
 WHERE (h.dropped_at IS NULL AND h.id OPERATOR(pg_catalog.<>) 0) OR c.handler_id IS NOT NULL;
 COMMENT ON VIEW outbox.backlog IS
-'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead. Reads no settled deliveries but those. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
+'What each handler has to do: pending (never tried), of which scheduled for later; retrying; leased; due of all of these (an expired lease is due); the time and age of the oldest due one; and how many are dead. Takes as long whatever there is: while there are no more than 20000 outstanding and 5000 dead ones, every number is exact; beyond that, those of the handlers with the fewest are, up to a fifth of that in all, and the others are estimated from a sample (counts_are_exact is false), to a few percent as a rule. Rows that are gone and that vacuum has not removed count as if they were there, for what is exact. The oldest due one is the oldest, unless thousands of such rows come before it: then it may be older. Dropped handlers and the built-in one (kind none) are shown while they have outstanding or dead ones';
 
 CREATE VIEW outbox.blocked_keys AS
 WITH RECURSIVE waiting_key AS (
@@ -5771,7 +5781,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET e
 $$;
 COMMENT ON FUNCTION outbox.metrics IS
 'The numbers of outbox.stat_handlers, outbox.stat_histograms, outbox.stat_dispatcher and outbox.backlog in Prometheus''s text format, with HELP and TYPE, labelled with database and handler: for an exporter, a textfile collector or psql -At. Times are in seconds, sizes in bytes.
-Reads what is outstanding and dead, as outbox.backlog does, and shared memory.';
+Reads what outbox.backlog does, which estimates large numbers, and shared memory.';
 
 CREATE FUNCTION outbox_internal.aside(OUT message_id uuid, OUT handler_id int, OUT until timestamptz) RETURNS SETOF record
 LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1 AS 'MODULE_PATHNAME', 'outbox_sql_aside';
@@ -6075,6 +6085,7 @@ BEGIN
 			(NULL, 'attempts', 'Attempts that have been made'),
 			('deliveries', 'attempts_of_budget', 'Those since it was staged or requeued, which max_attempts counts'),
 			('backlog', 'paused', 'Whether the handler is paused'),
+			('backlog', 'counts_are_exact', 'Whether each of its rows was counted; false: they are too many, and its numbers are estimated'),
 			(NULL, 'pending', 'Deliveries that have not been tried yet'),
 			(NULL, 'due', 'Outstanding deliveries that are due, with leases that ran out'),
 			(NULL, 'scheduled', 'Of the pending ones, those due later'),
@@ -7057,16 +7068,16 @@ CREATE FUNCTION outbox_internal.report_backlog() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	WITH busy AS MATERIALIZED (
 		SELECT b.*, b.pending + b.retrying + b.leased AS outstanding, row_number() OVER (ORDER BY b.oldest_due_at, b.due DESC, b.handler) AS place,
-			b.due::float8 / nullif(max(b.due) OVER (), 0) AS share, b.oldest_due_age_seconds / nullif(max(b.oldest_due_age_seconds) OVER (), 0) AS age
+			CASE WHEN b.counts_are_exact THEN '' ELSE '&#8776;' END AS about, b.due::float8 / nullif(max(b.due) OVER (), 0) AS share, b.oldest_due_age_seconds / nullif(max(b.oldest_due_age_seconds) OVER (), 0) AS age
 		FROM outbox.backlog b WHERE b.pending + b.retrying + b.leased > 0
 	)
 	SELECT outbox_internal.report_section('Backlog', 'the oldest first', (
 			SELECT outbox_internal.report_table('Handler|#Due||Oldest due||#Scheduled|#Retrying|#Leased|Held by|Lifted by',
 				string_agg(format('<tr><td class="w">%s%s</td><td class="n">%s</td><td class="g">%s</td><td class="s %s">%s</td><td class="g">%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td><td>%s</td><td class="quiet">%s</td></tr>',
-					outbox_internal.report_text(b.handler), CASE WHEN b.kind = 'push' THEN '' ELSE ' <small>' || b.kind || '</small>' END, outbox_internal.report_count(b.due), outbox_internal.report_bar(b.share, 'outstanding'),
+					outbox_internal.report_text(b.handler), CASE WHEN b.kind = 'push' THEN '' ELSE ' <small>' || b.kind || '</small>' END, b.about || outbox_internal.report_count(b.due), outbox_internal.report_bar(b.share, 'outstanding'),
 					CASE WHEN b.oldest_due_age_seconds > 600 THEN 'bad' WHEN b.oldest_due_age_seconds > 60 THEN 'odd' ELSE '' END,
 					outbox_internal.report_duration(b.oldest_due_age_seconds), outbox_internal.report_bar(b.age, CASE WHEN b.oldest_due_age_seconds > 600 THEN 'dead' ELSE 'outstanding' END),
-					outbox_internal.report_count(b.scheduled), outbox_internal.report_count(b.retrying), outbox_internal.report_count(b.leased),
+					b.about || outbox_internal.report_count(b.scheduled), b.about || outbox_internal.report_count(b.retrying), b.about || outbox_internal.report_count(b.leased),
 					outbox_internal.report_text(concat_ws(': ', coalesce(o.waiting_for, CASE b.kind WHEN 'pull' THEN 'consumer' END), o.detail), 160), outbox_internal.report_text(coalesce(o.lifted_by, CASE b.kind WHEN 'pull' THEN 'outbox.claim()' END))), '' ORDER BY b.place),
 				(SELECT format('and %s more handlers with %s due of %s outstanding deliveries', outbox_internal.report_count(count(*)), outbox_internal.report_count(sum(r.due)), outbox_internal.report_count(sum(r.outstanding)))
 				FROM busy r WHERE r.place > 10 HAVING count(*) > 0))
@@ -7210,12 +7221,14 @@ DECLARE
 	dispatcher record;
 	verdict text;
 	figures text;
+	about text;
 BEGIN
 	IF (period BETWEEN interval '1 minute' AND interval '366 days') IS NOT TRUE THEN
 		RAISE EXCEPTION 'period must be between 1 minute and 366 days'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'It is divided into the sixty bars of the chart of throughput.';
 	END IF;
 	SELECT * INTO h FROM outbox.health();
+	about := CASE WHEN h.counts_are_exact THEN '' ELSE '&#8776;' END;
 	SELECT s.*, s.busy_seconds / nullif(s.busy_seconds + s.waiting_seconds, 0) AS busy INTO dispatcher FROM outbox.stat_dispatcher s;
 	verdict := format('<header class="verdict %s"><p class="status">%s</p><div><h1>outbox in database %s</h1><p class="about">%s, outbox %s, PostgreSQL %s%s</p>%s</div></header>',
 		h.status, CASE h.status WHEN 'ok' THEN '&#10003; OK' WHEN 'warn' THEN '&#9888; Warning' ELSE '&#10007; Critical' END,
@@ -7228,12 +7241,12 @@ BEGIN
 		FROM (VALUES
 			(1, 'Dispatcher', CASE WHEN h.dispatcher IN ('running', 'standby') THEN '' ELSE 'odd' END, outbox_internal.report_text(h.dispatcher) || coalesce(' <small>' || round(100 * dispatcher.busy) || '% busy</small>', '')),
 			(2, 'Requests in flight', '', outbox_internal.report_count(h.in_flight)),
-			(3, 'Due', '', outbox_internal.report_count(h.due)),
+			(3, 'Due', '', about || outbox_internal.report_count(h.due)),
 			(4, 'Oldest due', CASE WHEN h.oldest_due_age_seconds > 600 THEN 'bad' WHEN h.oldest_due_age_seconds > 60 THEN 'odd' ELSE '' END, coalesce(outbox_internal.report_duration(h.oldest_due_age_seconds), '&#8211;')),
-			(5, 'Scheduled', '', outbox_internal.report_count(h.scheduled)),
-			(6, 'Retrying', CASE WHEN h.retrying > 0 THEN 'odd' ELSE '' END, outbox_internal.report_count(h.retrying)),
-			(7, 'Leased', '', outbox_internal.report_count(h.leased)),
-			(8, 'Dead', CASE WHEN h.newly_dead > 0 THEN 'bad' ELSE '' END, outbox_internal.report_count(h.dead) || CASE WHEN h.newly_dead > 0 THEN ' <small>' || outbox_internal.report_count(h.newly_dead) || ' this hour</small>' ELSE '' END),
+			(5, 'Scheduled', '', about || outbox_internal.report_count(h.scheduled)),
+			(6, 'Retrying', CASE WHEN h.retrying > 0 THEN 'odd' ELSE '' END, about || outbox_internal.report_count(h.retrying)),
+			(7, 'Leased', '', about || outbox_internal.report_count(h.leased)),
+			(8, 'Dead', CASE WHEN h.newly_dead > 0 THEN 'bad' ELSE '' END, about || outbox_internal.report_count(h.dead) || CASE WHEN h.newly_dead > 0 THEN ' <small>' || outbox_internal.report_count(h.newly_dead) || ' this hour</small>' ELSE '' END),
 			(9, 'Failing handlers', CASE WHEN h.failing_handlers > 0 THEN 'bad' ELSE '' END, outbox_internal.report_count(h.failing_handlers)),
 			(10, 'Paused handlers', CASE WHEN h.paused_handlers > 0 THEN 'odd' ELSE '' END, outbox_internal.report_count(h.paused_handlers))) f (n, name, look, value));
 	RETURN concat_ws(E'\n', '<!DOCTYPE html>',
@@ -7261,7 +7274,7 @@ COMMENT ON FUNCTION outbox.report IS
 'One page of HTML about how it stands, to be written to a file and opened in a browser: no scripts, nothing that is loaded from elsewhere, light or dark as the reader prefers. The verdict of outbox.health() first, then its figures, throughput, backlog and its age by handler, handlers that fail, dead letters by their causes, latencies, the slowest receivers, schedules, topics that nobody takes, and retention. Of each kind it shows the ten worst, and how many more there are.
 period: how far back throughput is shown, 1 minute to 366 days, in sixty bars; one of more than a thousand messages or so is estimated.
 It has errors of dead letters, which may quote what receivers answered: for operators, not for monitors.
-Reads what is outstanding and dead, as outbox.backlog does, the newest 1000 dead letters, shared memory, and up to 1600 messages for each bar.
+Numbers after an almost-equal sign are estimated, as in outbox.backlog. Reads what that does, the newest 1000 dead letters, shared memory, and up to 1600 messages for each bar.
 Errors: invalid_parameter_value for an impossible period.';
 
 -----------------------------------------------------------------------------
@@ -7407,7 +7420,7 @@ GRANT USAGE ON SCHEMA outbox TO PUBLIC;
 
 -- Figures without any content of messages are for those who monitor servers.
 GRANT SELECT ON outbox.backlog, outbox.handler_stats, outbox.stat_handlers, outbox.stat_histograms, outbox.stat_dispatcher, outbox.dispatchers TO pg_monitor;
-GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox_internal.backlog(), outbox_internal.stat_handlers(), outbox_internal.stat_histograms(),
+GRANT EXECUTE ON FUNCTION outbox_internal.dispatchers(), outbox_internal.backlog(int, int), outbox_internal.stat_handlers(), outbox_internal.stat_histograms(),
 	outbox_internal.stat_dispatcher(), outbox.metrics(), outbox.health(interval, interval, bigint, bigint, interval, bigint) TO pg_monitor;
 
 -- Ids of handlers begin again: whatever shared memory knows of handlers of an

@@ -78,7 +78,7 @@ CREATE ROLE outbox_tap_nobody;
 GRANT EXECUTE ON FUNCTION outbox.requeue, outbox.requeue_where, outbox.cancel, outbox.cancel_where, outbox.retry_now, outbox.replay,
 	outbox.erase_tenant, outbox.prune, outbox.verify, outbox.health TO outbox_tap_operator;
 GRANT SELECT ON outbox.deliveries, outbox.dead_letters, outbox.backlog, outbox.attempts, outbox.handler_stats TO outbox_tap_operator;
-GRANT EXECUTE ON FUNCTION outbox_internal.backlog() TO outbox_tap_operator;
+GRANT EXECUTE ON FUNCTION outbox_internal.backlog(int, int) TO outbox_tap_operator;
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA pg_temp TO PUBLIC;
 CREATE TABLE public.dead_one AS SELECT pg_temp.in_state(4) AS id;
 GRANT SELECT ON public.dead_one TO outbox_tap_operator, outbox_tap_nobody;

@@ -1,6 +1,6 @@
 # What operators and monitors ask, whatever the planner believes of the tables:
 # the pages that are touched grow with what is returned or changed, not with what
-# is kept.  Counted by EXPLAIN (ANALYZE, BUFFERS), in sessions without any planner
+# is kept; and what monitors ask looks at some when there are many.  Counted by EXPLAIN (ANALYZE, BUFFERS), in sessions without any planner
 # setting.  long/010_plans.pl does the same with millions of rows.
 use strict;
 use warnings;
@@ -66,6 +66,12 @@ my @asked = (
 	[ 'stage with a dedupe_key' => "SELECT outbox.stage('large.h3', dedupe_key => 'd')" ],
 	[ 'accept' => "SELECT outbox.accept('s', 'm')" ]);
 
+# What monitors ask, which looks at some when there are many, and how many pages it may touch then.
+my @monitored = (
+	[ 'health' => 'SELECT * FROM outbox.health()', 9000 ],
+	[ 'backlog' => 'SELECT * FROM outbox.backlog', 8000 ],
+	[ 'metrics' => 'SELECT outbox.metrics()', 9000 ]);
+
 sub asked_of
 {
 	my $query = shift;
@@ -98,6 +104,15 @@ foreach my $belief (grep { !/not vacuumed/ } @LargeOutbox::beliefs)
 		# What is asked of a tenant or a key returns three times as much; all the dead may have to be looked at.
 		my $limit = $before{$name} * ($name =~ /(?:tenant|key)$/ ? 3 : 1) * 1.25 + 60 + $of_each * $each;
 		cmp_ok($pages, '<=', $limit, sprintf '%s: %s touches no more pages for what is kept (%d, %d before, %d kept)', $belief, $name, $pages, $before{$name}, $kept);
+	}
+	# What monitors ask, beside very many that are dead and outstanding.
+	LargeOutbox::fill($node, settled => 2000, each => 25_000, days => 5);
+	LargeOutbox::believe($node, $belief, 1);
+	foreach my $query (@monitored)
+	{
+		my ($name, $sql, $limit) = @$query;
+		my $pages = LargeOutbox::buffers($node, $sql);
+		cmp_ok($pages, '<=', $limit, sprintf '%s: %s looks at some of the dead and outstanding (%d pages)', $belief, $name, $pages);
 	}
 }
 
