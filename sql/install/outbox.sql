@@ -287,6 +287,12 @@ COMMENT ON TABLE outbox.handler IS 'Handlers and their options; change them with
 ALTER SEQUENCE outbox.handler_id OWNED BY outbox.handler.id;
 CREATE UNIQUE INDEX handler_name ON outbox.handler (name) WHERE dropped_at IS NULL;
 
+CREATE FUNCTION outbox_internal.takes_events(patterns text[]) RETURNS boolean
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_takes_events';
+COMMENT ON FUNCTION outbox_internal.takes_events IS 'Internal: is one of the topic patterns for outbox''s own events (outbox.*)?';
+-- Those that take events, as a rule none: who has something to tell looks here first (src/table/event_queue.c).
+CREATE INDEX handler_events ON outbox.handler (id) WHERE outbox_internal.takes_events(topics) AND dropped_at IS NULL;
+
 -- Handler 0 keeps what nobody takes when outbox.unrouted = dead.
 INSERT INTO outbox.handler (id, name, topics, creator, creator_oid) VALUES (0, '(unrouted)', '{}', 'outbox', 0);
 
@@ -472,6 +478,42 @@ CREATE INDEX action_bulk ON outbox.action (acted_at) WHERE message_id IS NULL;
 CREATE INDEX action_tenant ON outbox.action (((arguments OPERATOR(pg_catalog.->>) 'tenant') COLLATE "C")) WHERE (arguments OPERATOR(pg_catalog.->>) 'tenant') IS NOT NULL;
 ALTER SEQUENCE outbox.action_id OWNED BY outbox.action.id;
 
+-- What has happened that handlers may want to be told of, noted in the transaction in
+-- which it did, while there is a handler that takes events; the schedule worker makes
+-- messages of it (outbox_internal.tell_events()).  topic is that of the event; the
+-- columns in the middle are those of a delivery that died, details what else is to be
+-- in the payload.  Without a key: rows are taken from anywhere.
+CREATE TABLE outbox.event_queue (
+	happened_at timestamptz NOT NULL,
+	topic text COLLATE "C" NOT NULL,
+	handler_id int,
+	schedule_id int,
+	message_id uuid,
+	attempts int,
+	http_status smallint,
+	code text,
+	error text,
+	details jsonb
+) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE outbox.event_queue IS 'What handlers that take outbox''s own events are still to be told of';
+
+-- How many events of a topic there were about one handler or schedule (about) and
+-- tenant (empty: none) in the minute that began at began_at: told one by one, and
+-- untold, which a last one sums up.  Row ('', 0, '') is locked by who is at it; it is made
+-- when it is needed, or a subscriber could not take over its publisher's.
+CREATE TABLE outbox.event_rate (
+	topic text COLLATE "C" NOT NULL,
+	about int NOT NULL,
+	tenant text COLLATE "C" NOT NULL,
+	began_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	told int NOT NULL DEFAULT 0,
+	untold bigint NOT NULL DEFAULT 0,
+	first_at timestamptz,
+	last_at timestamptz,
+	CONSTRAINT event_rate_pkey PRIMARY KEY (topic, about, tenant)
+) WITH (vacuum_truncate = off, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE outbox.event_rate IS 'How many of outbox''s own events there were within the last minute, and how many of them have not been told';
+
 -- Those of a schedule.  New ones go last.
 CREATE FUNCTION outbox_internal.schedule_options() RETURNS SETOF outbox_internal.option
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE ROWS 16 SET search_path = pg_catalog, pg_temp AS $$
@@ -599,6 +641,7 @@ ALTER TABLE outbox.installation REPLICA IDENTITY FULL;
 ALTER TABLE outbox.handler_secret REPLICA IDENTITY FULL;
 ALTER TABLE outbox.prune_position REPLICA IDENTITY FULL;
 ALTER TABLE outbox.retention_status REPLICA IDENTITY FULL;
+ALTER TABLE outbox.event_queue REPLICA IDENTITY FULL;
 
 -- A restored dump or an upgraded cluster keeps everything.
 SELECT pg_catalog.pg_extension_config_dump('outbox.installation', '');
@@ -624,6 +667,8 @@ SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_id', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.schedule_status', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox.topic', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox.event_queue', 'WHERE false');
+SELECT pg_catalog.pg_extension_config_dump('outbox.event_rate', 'WHERE false');
 
 -----------------------------------------------------------------------------
 -- Plumbing: not for callers
@@ -727,6 +772,20 @@ COMMENT ON FUNCTION outbox_internal.ring_launcher IS 'Internal: ask the launcher
 CREATE FUNCTION outbox_internal.ring_schedules() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_schedules';
 COMMENT ON FUNCTION outbox_internal.ring_schedules IS 'Internal: tell the dispatcher at commit that something is to be done for a schedule at another time';
+
+-- Something has happened that handlers may want to be told of: about a handler or a
+-- schedule, with what is to be in the payload.  Written with what it tells of, and
+-- only if there is a handler that takes events.
+CREATE FUNCTION outbox_internal.note_event(topic text, handler_id int, schedule_id int, details jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF EXISTS (SELECT FROM outbox.handler h WHERE outbox_internal.takes_events(h.topics) AND h.dropped_at IS NULL) THEN
+		INSERT INTO outbox.event_queue (happened_at, topic, handler_id, schedule_id, details)
+		VALUES (clock_timestamp(), note_event.topic, note_event.handler_id, note_event.schedule_id, jsonb_strip_nulls(note_event.details));
+		PERFORM outbox_internal.ring_schedules();
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.note_event IS 'Internal: have handlers that take outbox''s own events told of something, with that in the payload';
 
 CREATE FUNCTION outbox_internal.ring_topics() RETURNS void
 LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_ring_topics';
@@ -906,7 +965,7 @@ replace_key: the message takes the place of the one before with the same replace
 max_delay: however many replace each other, the last is due no later than so long after the first.
 expires_at, or ttl: by that time, or within so long from now, it has to have gone out; a delivery that has not is cancelled with code expired, and so is one that would have to be tried again after that. A request that is out and a lease have gone out. Later than it is due, up to 100 years ahead; days and months as those of a delay.
 Returns the message id, a uuid v7, or that of the first message with the same dedupe_key.
-Errors: null_value_not_allowed, invalid_parameter_value, datetime_field_overflow and program_limit_exceeded for arguments as above; unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error, or nobody has registered it and outbox.unknown_topics is; what outbox.create_topic() says for a message that breaks a rule of its topic; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
+Errors: null_value_not_allowed, invalid_parameter_value, datetime_field_overflow and program_limit_exceeded for arguments as above; reserved_name for a topic of outbox''s own events (outbox.*); unique_violation when dedupe_key was used for another topic; undefined_object when no handler takes the topic and outbox.unrouted is error, or nobody has registered it and outbox.unknown_topics is; what outbox.create_topic() says for a message that breaks a rule of its topic; serialization_failure when a duplicate is invisible to a REPEATABLE READ or SERIALIZABLE transaction.';
 
 CREATE FUNCTION outbox.stage_text(topic text, payload text, content_type text DEFAULT 'text/plain; charset=utf-8',
 	key text DEFAULT NULL, dedupe_key text DEFAULT NULL,
@@ -1709,12 +1768,15 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	given jsonb := outbox_internal.given(names, texts);
 	h outbox.handler := outbox_internal.lock_handler(given ->> 'handler');
+	was_paused boolean := EXISTS (SELECT FROM outbox.handler_status s WHERE s.handler_id = h.id AND s.paused_at IS NOT NULL);
 BEGIN
 	INSERT INTO outbox.handler_status AS s (handler_id, paused_at, paused_by, paused_reason)
 	VALUES (h.id, clock_timestamp(), caller, given ->> 'reason')
 	ON CONFLICT (handler_id) DO UPDATE SET
 		paused_at = coalesce(s.paused_at, excluded.paused_at), paused_by = excluded.paused_by, paused_reason = excluded.paused_reason;
 	PERFORM outbox_internal.ring_status();
+	PERFORM outbox_internal.note_event('outbox.handler.paused', h.id, NULL, jsonb_build_object('by', caller, 'reason', given ->> 'reason'))
+	WHERE NOT was_paused;
 	PERFORM outbox_internal.note_change('pause_handler', caller, given);
 END $$;
 COMMENT ON FUNCTION outbox_internal.pause_handler IS 'Internal: body of outbox.pause_handler()';
@@ -1722,11 +1784,15 @@ COMMENT ON FUNCTION outbox_internal.pause_handler IS 'Internal: body of outbox.p
 -- What the dispatcher has learned of a receiver holds no longer.
 CREATE FUNCTION outbox_internal.renew_handler(renewed int) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	was_down boolean := EXISTS (SELECT FROM outbox.handler_status s WHERE s.handler_id = renewed AND s.breaker <> 'closed');
 BEGIN
 	UPDATE outbox.handler_status s SET
 		renewals = s.renewals + 1, breaker = 'closed', breaker_reason = NULL, breaker_until = NULL, failing_since = NULL, down_since = NULL,
 		throttled_to = NULL, held_until = NULL, recent_attempts = 0, recent_failures = 0
 	WHERE s.handler_id = renewed;
+	PERFORM outbox_internal.note_event('outbox.handler.recovered', renewed, NULL, jsonb_build_object('reason', 'it was given a fresh start'))
+	WHERE was_down;
 	PERFORM outbox_internal.ring_status();
 END $$;
 COMMENT ON FUNCTION outbox_internal.renew_handler IS 'Internal: close a handler''s breaker, end a wait that its receiver asked for, and forget how it did';
@@ -1738,7 +1804,10 @@ DECLARE
 	h outbox.handler := outbox_internal.lock_handler(given ->> 'handler');
 BEGIN
 	UPDATE outbox.handler_status s SET paused_at = NULL, paused_by = NULL, paused_reason = NULL
-	WHERE s.handler_id = h.id;
+	WHERE s.handler_id = h.id AND s.paused_at IS NOT NULL;
+	IF FOUND THEN
+		PERFORM outbox_internal.note_event('outbox.handler.resumed', h.id, NULL, jsonb_build_object('by', caller, 'reason', given ->> 'reason'));
+	END IF;
 	PERFORM outbox_internal.renew_handler(h.id);
 	PERFORM outbox_internal.ring_status();
 	PERFORM outbox_internal.note_change('resume_handler', caller, given);
@@ -1756,7 +1825,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_handler IS %L', pg_catalog.format(
 'Create a handler. Messages staged from then on whose topic it takes are delivered to it.
-handler: its name, any text of up to 63 bytes. topics: patterns it takes, each a topic (invoice.paid), everything below one (invoice.*) or * for all.
+handler: its name, any text of up to 63 bytes. topics: patterns it takes, each a topic (invoice.paid), everything below one (invoice.*) or * for all, which are all but outbox''s own events: those are for who names outbox.* or one of them.
 url: where messages are posted, http or https. Without one, consumers claim the messages. Options by name, NULL for the default:
 %s
 options: a JSON object of further options; one that is mistyped there is named.
@@ -1902,6 +1971,10 @@ CREATE FUNCTION outbox_internal.check_topic(t outbox.topic) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
 	PERFORM outbox_internal.check_pattern(t.topic);
+	IF outbox_internal.takes_events(ARRAY[t.topic]) THEN
+		RAISE EXCEPTION 'topic "%" is reserved', t.topic
+			USING ERRCODE = 'reserved_name', HINT = 'Topics that begin with outbox. are for what outbox itself has to tell; nobody can hold that to rules.';
+	END IF;
 	PERFORM outbox_internal.check_options('topic', t);
 	IF t.check_function IS NOT NULL THEN
 		PERFORM outbox_internal.check_test(t.check_function);
@@ -2051,7 +2124,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 topic: a topic (invoice.paid), everything below one (invoice.*) or * for all. A message is held to the rules of all that take its topic. Options by name, NULL for the default:
 %s
 Rules are looked at by outbox.stage() and its kin, by the triggers of outbox.watch() and by schedules; what is staged already is left alone. A message that breaks one is refused with null_value_not_allowed (require), program_limit_exceeded (max_payload) or check_violation (check_function, schema), and the description as a hint; outbox.try_stage() calls it invalid. Of the errors of a check_function those of SQLSTATE classes 22, 23 and P0 are taken to be about the payload, all others are raised as they are. Its search_path is pg_catalog, and it cannot change roles, make temporary objects or leave anything in the session.
-Errors: null_value_not_allowed, invalid_parameter_value for bad options; undefined_function or invalid_function_definition for what check_function cannot be; insufficient_privilege unless the caller may act as its owner, or if that is a superuser; feature_not_supported for a schema without extension pg_jsonschema; duplicate_object.', outbox_internal.arguments_help('topic')));
+Errors: null_value_not_allowed, invalid_parameter_value for bad options; undefined_function or invalid_function_definition for what check_function cannot be; insufficient_privilege unless the caller may act as its owner, or if that is a superuser; feature_not_supported for a schema without extension pg_jsonschema; reserved_name for outbox''s own events (outbox.*); duplicate_object.', outbox_internal.arguments_help('topic')));
 
 	EXECUTE pg_catalog.format($sql$
 CREATE FUNCTION outbox.alter_topic(topic text, reset text[] DEFAULT NULL, %s) RETURNS void
@@ -3428,6 +3501,12 @@ CREATE FUNCTION outbox_internal.erase(ids uuid[], OUT messages bigint, OUT deliv
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 BEGIN
+	-- Events about them quote their errors.
+	ids := ids || ARRAY(
+		SELECT e.id FROM outbox.message e
+		WHERE e.correlation_id = ANY (ARRAY(SELECT coalesce(m.correlation_id, m.id::text) FROM outbox.message m WHERE m.id = ANY (ids)))
+			AND e.topic = 'outbox.delivery.dead' AND e.payload ->> 'messageId' = ANY (ids::text[]) AND e.id <> ALL (ids)
+		ORDER BY e.id FOR UPDATE);
 	-- First what is outstanding, locked: what is settled meanwhile has its
 	-- receipt in the snapshot of the next statement, and nothing is settled after that.
 	PERFORM FROM outbox.delivery d WHERE d.message_id = ANY (ids)
@@ -3448,6 +3527,7 @@ BEGIN
 	GET DIAGNOSTICS attempts = ROW_COUNT;
 	PERFORM outbox_internal.forget_in_actions(ids);
 	DELETE FROM outbox.on_settle_queue k WHERE k.message_id = ANY (ids);
+	DELETE FROM outbox.event_queue q WHERE q.message_id = ANY (ids);
 	DELETE FROM outbox.dedupe_key k USING outbox.message m
 	WHERE m.id = ANY (ids) AND m.reused_key IS NOT NULL AND k.tenant = coalesce(m.tenant, '') AND k.dedupe_key = m.reused_key AND k.message_id = m.id;
 	DELETE FROM outbox.message m WHERE m.id = ANY (ids);
@@ -3535,7 +3615,7 @@ BEGIN
 	PERFORM outbox_internal.note_action('erase_message', '{}', messages, reason);
 END $$;
 COMMENT ON FUNCTION outbox.erase_message IS
-'Delete one message with its deliveries, outstanding ones too, and attempts. What is being sent at that moment is not called back.
+'Delete one message with its deliveries, outstanding ones too, attempts, and the events about it. What is being sent at that moment is not called back.
 id: the message. tenant: only if the message is this tenant''s. reason: kept in outbox.actions, without which message it was.
 Returns how many messages, deliveries and attempts were deleted. Errors: null_value_not_allowed, no_data_found if there is no such message, feature_not_supported above READ COMMITTED.';
 
@@ -3883,6 +3963,10 @@ BEGIN
 		n := outbox_internal.prune_actions(batch);
 		EXIT WHEN n < batch OR max_messages IS NOT NULL;
 	END LOOP;
+	LOOP
+		n := outbox_internal.prune_events(batch);
+		EXIT WHEN n < batch OR max_messages IS NOT NULL;
+	END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox.prune IS
 'Remove messages whose deliveries are all settled and past retention, with their deliveries and attempts: what the server does by itself while outbox.auto_prune is on; for servers without the library preloaded, and for whoever does not want to wait.
@@ -3996,6 +4080,9 @@ BEGIN
 		n := outbox_internal.prune_actions(settings.batch);
 		st.actions := st.actions + n;
 		did_some := n > 0;
+	END IF;
+	IF NOT did_some THEN
+		did_some := outbox_internal.prune_events(settings.batch) > 0;
 	END IF;
 	IF NOT did_some THEN
 		DELETE FROM outbox.prune_position p WHERE p.ctid = ANY (ARRAY(
@@ -5003,6 +5090,10 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	at timestamptz := clock_timestamp();
 BEGIN
+	PERFORM outbox_internal.note_event('outbox.schedule.recovered', NULL, t.schedule_id,
+		jsonb_build_object('scheduledAt', note_occurrence.scheduled_at, 'attempt', t.attempts + 1))
+	FROM outbox.schedule_status t
+	WHERE t.schedule_id = note_occurrence.schedule_id AND t.attempts > 0 AND note_occurrence.scheduled_at IS NOT NULL;
 	UPDATE outbox.schedule_status t
 	SET attempts = 0, next_run_at = following,
 		-- One that is due already lets others go first.
@@ -5028,6 +5119,10 @@ BEGIN
 			CASE WHEN (SELECT s.catch_up FROM outbox.schedule s WHERE s.id = t.schedule_id) <> 'all' THEN following END),
 		last_error = left(error, 2000), last_error_at = at
 	WHERE t.schedule_id = note_failure.schedule_id;
+	-- One for an occurrence, however often it is tried.
+	PERFORM outbox_internal.note_event('outbox.schedule.failed', NULL, note_failure.schedule_id,
+		jsonb_build_object('scheduledAt', note_failure.scheduled_at, 'error', left(error, 2000)))
+	WHERE attempt = 1;
 END $$;
 COMMENT ON FUNCTION outbox_internal.note_failure IS 'Internal: an occurrence of a schedule could not take place, and is tried again';
 
@@ -5272,9 +5367,162 @@ Errors: undefined_object if there is no such schedule, invalid_parameter_value f
 CREATE PROCEDURE outbox.run_schedules()
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_run_schedules';
 COMMENT ON PROCEDURE outbox.run_schedules IS
-'Have the occurrences of schedules that are due. On a server that preloads the library this goes by itself; on another one, call it at least each minute, from pg_cron or the like.
+'Have the occurrences of schedules that are due, and tell handlers that take outbox''s own events (outbox.*) what has happened. On a server that preloads the library this goes by itself; on another one, call it at least each minute, from pg_cron or the like.
 Goes on until none is due, but not for longer than a minute; what it does meanwhile is committed bit by bit, so it cannot run inside a transaction block. Any number of calls may run at once, beside the server''s worker too: each occurrence takes place once.
 What fails is seen in outbox.schedules and tried again by a later call. Errors: active_sql_transaction inside a transaction block or function, object_not_in_prerequisite_state in a copy of the database before outbox.adopt(), feature_not_supported above READ COMMITTED.';
+
+-----------------------------------------------------------------------------
+-- Events: what outbox itself has to tell, as messages
+--
+-- Handlers take them by naming topics of outbox.*; nobody else can stage such.
+-- Whatever happens is noted in outbox.event_queue by the transaction in which it
+-- does (outbox_internal.note_event(), src/table/event_queue.c).  The schedule worker,
+-- or who calls outbox.run_schedules(), makes messages of it: no settlement waits
+-- for that, and none fails by it.
+--
+-- No loops: an event that dies makes none, and none that is about a handler goes to
+-- that handler.  A bounded rate: of each topic ten a minute about one handler or
+-- schedule and tenant, and 1000 in all; the rest of that minute is summed up, in as
+-- many sums at most.
+-----------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_internal.stage_event(topic text, payload jsonb, key text, tenant text, correlation_id text, about int) RETURNS uuid
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stage_event';
+COMMENT ON FUNCTION outbox_internal.stage_event IS 'Internal: stage an event for the handlers that take it, but for the one it is about; NULL, and nothing is staged, if there is none';
+
+-- What is told of it: what is known of the handler or the schedule, and of the delivery that died.
+CREATE FUNCTION outbox_internal.tell_event(q outbox.event_queue) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+	handler text := (SELECT h.name FROM outbox.handler h WHERE h.id = q.handler_id);
+	m record;
+	s record;
+BEGIN
+	SELECT x.topic, x.tenant, x.correlation_id, x.staged_at INTO m FROM outbox.message x WHERE x.id = q.message_id;
+	SELECT x.name, x.tenant INTO s FROM outbox.schedule x WHERE x.id = q.schedule_id;
+	RETURN outbox_internal.stage_event(q.topic,
+		jsonb_strip_nulls(jsonb_build_object('happenedAt', q.happened_at, 'handler', handler, 'schedule', s.name,
+			'messageId', q.message_id, 'topic', m.topic, 'stagedAt', m.staged_at, 'attempts', q.attempts,
+			'httpStatus', q.http_status, 'code', q.code, 'error', q.error)) || coalesce(q.details, '{}'),
+		coalesce(handler, s.name), coalesce(m.tenant, s.tenant), coalesce(m.correlation_id, q.message_id::text), q.handler_id);
+END $$;
+COMMENT ON FUNCTION outbox_internal.tell_event IS 'Internal: stage the message of one event; returns its id, NULL if nobody takes it';
+
+-- How many more there were in the minute that is over.
+CREATE FUNCTION outbox_internal.tell_untold(r outbox.event_rate) RETURNS uuid
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+	of_schedule boolean := r.topic LIKE 'outbox.schedule.%';
+	handler text := (SELECT h.name FROM outbox.handler h WHERE h.id = r.about AND NOT of_schedule);
+	schedule text := (SELECT s.name FROM outbox.schedule s WHERE s.id = r.about AND of_schedule);
+BEGIN
+	RETURN outbox_internal.stage_event(r.topic,
+		jsonb_strip_nulls(jsonb_build_object('summary', true, 'count', r.untold, 'firstAt', r.first_at, 'lastAt', r.last_at,
+			'handler', handler, 'schedule', schedule)),
+		coalesce(handler, schedule), nullif(r.tenant, ''), NULL, CASE WHEN NOT of_schedule THEN r.about END);
+END $$;
+COMMENT ON FUNCTION outbox_internal.tell_untold IS 'Internal: stage the message that sums up events that were not told one by one; returns its id, NULL if nobody takes it';
+
+-- What is waiting, but for events about messages that are events: whom each is about,
+-- whose it is, and whether it may be told by itself, after what has been in this minute.
+CREATE FUNCTION outbox_internal.sift_events(queue outbox.event_queue[], OUT q outbox.event_queue, OUT about int, OUT tenant text, OUT tells boolean) RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+	WITH known AS (
+		SELECT u.q, u.nth, coalesce((u.q).handler_id, (u.q).schedule_id, 0) AS about,
+			coalesce((SELECT m.tenant FROM outbox.message m WHERE m.id = (u.q).message_id),
+				(SELECT s.tenant FROM outbox.schedule s WHERE s.id = (u.q).schedule_id), '') AS tenant
+		FROM (SELECT queue[i] AS q, i AS nth FROM generate_subscripts(queue, 1) i) AS u
+		WHERE NOT EXISTS (SELECT FROM outbox.message m WHERE m.id = (u.q).message_id AND outbox_internal.takes_events(ARRAY[m.topic]))
+	), of_one AS (
+		SELECT k.*, coalesce(r.told, 0) AS told,
+			row_number() OVER (PARTITION BY (k.q).topic, k.about, k.tenant ORDER BY (k.q).happened_at, k.nth) + coalesce(r.told, 0) <= 10 AS few
+		FROM known k LEFT JOIN outbox.event_rate r ON r.topic = (k.q).topic AND r.about = k.about AND r.tenant = k.tenant COLLATE "C"
+	), of_all AS (
+		SELECT o.*, o.few AND row_number() OVER (PARTITION BY (o.q).topic, o.few ORDER BY (o.q).happened_at, o.nth) + coalesce(t.told, 0) <= 1000 AS tells
+		FROM of_one o LEFT JOIN (SELECT r.topic, sum(r.told) AS told FROM outbox.event_rate r GROUP BY r.topic) AS t ON t.topic = (o.q).topic
+	), summed AS (
+		-- Those of which none can be told by itself are summed up together, or there would be as many sums.
+		SELECT a.*, a.told > 0 OR bool_or(a.tells) OVER (PARTITION BY (a.q).topic, a.about, a.tenant) AS is_own FROM of_all a
+	)
+	SELECT s.q, CASE WHEN s.is_own THEN s.about ELSE -1 END, CASE WHEN s.is_own THEN s.tenant ELSE '' END, s.tells
+	FROM summed s ORDER BY (s.q).happened_at, s.nth
+$$;
+COMMENT ON FUNCTION outbox_internal.sift_events IS 'Internal: what is to be told of these, in their order: about which handler or schedule each is, of which tenant, and whether by itself or summed up';
+
+CREATE FUNCTION outbox_internal.tell_events(OUT did_some boolean)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica SET jit = off AS $$
+DECLARE
+	batch CONSTANT int := 1000;
+	at timestamptz := clock_timestamp();
+	queue outbox.event_queue[];
+	r outbox.event_rate;
+	s record;
+BEGIN
+	did_some := false;
+	-- One at a time, or each would have ten a minute to tell.
+	PERFORM FROM outbox.event_rate x WHERE x.topic = '' FOR UPDATE SKIP LOCKED;
+	IF NOT FOUND THEN
+		INSERT INTO outbox.event_rate (topic, about, tenant) VALUES ('', 0, '') ON CONFLICT ON CONSTRAINT event_rate_pkey DO NOTHING;
+		IF NOT FOUND THEN
+			RETURN;
+		END IF;
+	END IF;
+
+	-- Minutes that are over.  One that is to come is one of before the clock was set back.
+	FOR r IN
+		DELETE FROM outbox.event_rate x
+		WHERE x.topic <> '' AND (x.began_at <= at - interval '1 min' OR x.began_at > at + interval '1 min') RETURNING *
+	LOOP
+		did_some := true;
+		IF r.untold > 0 THEN
+			PERFORM outbox_internal.tell_untold(r);
+		END IF;
+	END LOOP;
+
+	WITH gone AS (
+		DELETE FROM outbox.event_queue q
+		WHERE q.ctid = ANY (ARRAY(SELECT l.ctid FROM outbox.event_queue l LIMIT batch FOR UPDATE SKIP LOCKED)) RETURNING q)
+	SELECT array_agg(g.q) INTO queue FROM gone g;
+	IF queue IS NULL THEN
+		RETURN;
+	END IF;
+	did_some := true;
+	FOR s IN SELECT * FROM outbox_internal.sift_events(queue) f WHERE f.tells LOOP
+		PERFORM outbox_internal.tell_event(s.q);
+	END LOOP;
+	INSERT INTO outbox.event_rate AS x (topic, about, tenant, began_at, told, untold, first_at, last_at)
+	SELECT (f.q).topic, f.about, f.tenant, at, count(*) FILTER (WHERE f.tells), count(*) FILTER (WHERE NOT f.tells),
+		min((f.q).happened_at) FILTER (WHERE NOT f.tells), max((f.q).happened_at) FILTER (WHERE NOT f.tells)
+	FROM outbox_internal.sift_events(queue) f GROUP BY 1, 2, 3
+	ON CONFLICT ON CONSTRAINT event_rate_pkey DO UPDATE SET told = x.told + excluded.told, untold = x.untold + excluded.untold,
+		first_at = least(x.first_at, excluded.first_at), last_at = greatest(x.last_at, excluded.last_at);
+END $$;
+COMMENT ON FUNCTION outbox_internal.tell_events IS 'Internal: make messages of what handlers that take events are to be told of, a batch; false if there was nothing, or somebody else is at it';
+
+CREATE FUNCTION outbox_internal.next_event() RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	IF EXISTS (SELECT FROM outbox.event_queue) THEN
+		RETURN '-infinity';
+	END IF;
+	RETURN (SELECT min(r.began_at) + interval '1 min' FROM outbox.event_rate r WHERE r.untold > 0);
+END $$;
+COMMENT ON FUNCTION outbox_internal.next_event IS 'Internal: when there is an event to be told; -infinity: at once; NULL: none is known of';
+
+CREATE FUNCTION outbox_internal.prune_events(batch int) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	n bigint;
+BEGIN
+	-- Nobody has come to them for a day, and they are no news any more.
+	DELETE FROM outbox.event_queue q WHERE q.ctid = ANY (ARRAY(
+		SELECT l.ctid FROM outbox.event_queue l WHERE l.happened_at < clock_timestamp() - interval '1 day' LIMIT batch FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN n;
+END $$;
+COMMENT ON FUNCTION outbox_internal.prune_events IS 'Internal: remove up to so many events that nobody was told of within a day; returns how many';
 
 -----------------------------------------------------------------------------
 -- Views

@@ -104,6 +104,8 @@ write_row(const OutboxPullHandler *handler, OutboxDeliveryTable *table, const Ou
 	OutboxQueuePosition key = {outcome->due_at, row->key.id};
 
 	(void) outbox_deliveries_settle(table, outcome, true);
+	if (table->has_events)
+		outbox_doorbell_note_schedules();
 	if (outcome->state < OUTBOX_DELIVERED)
 	{
 		outbox_consume_moved(&handler->ref, &key);

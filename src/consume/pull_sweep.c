@@ -182,7 +182,8 @@ sweep_handler(Tending *t)
 /* What a slice touches. */
 static const OutboxTableLock slice_locks[] = {
 	{"handler", AccessShareLock}, {"handler_status", AccessShareLock}, {"installation", AccessShareLock}, {"consumer", AccessShareLock},
-	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}
+	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock},
+	{"event_queue", RowExclusiveLock}
 };
 
 void

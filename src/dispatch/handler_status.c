@@ -13,6 +13,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "common/query_row.h"
 #include "common/session.h"
 #include "dispatch/handler_status.h"
 #include "dispatch/reading.h"
@@ -46,7 +47,8 @@ static dlist_head watched = DLIST_STATIC_INIT(watched);
  * nobody else has it; the lane already does what is to be written.
  */
 static OutboxPlan lock_plan = {
-	.sql = "SELECT FROM outbox.handler_status WHERE handler_id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE SKIP LOCKED",
+	.sql = "SELECT s.breaker OPERATOR(pg_catalog.<>) 'closed', s.paused_at IS NULL FROM outbox.handler_status s "
+	"WHERE s.handler_id OPERATOR(pg_catalog.=) $1 FOR NO KEY UPDATE SKIP LOCKED",
 	.nargs = 1,
 	.argtypes = {INT4OID},
 };
@@ -83,6 +85,13 @@ static OutboxPlan pause_plan = {
 	"WHERE handler_id OPERATOR(pg_catalog.=) $1 AND paused_at IS NULL",
 	.nargs = 3,
 	.argtypes = {INT4OID, TEXTOID, TEXTOID},
+};
+
+/* For handlers that take events: the beginning and the end of an outage, and a pause. */
+static OutboxPlan event_plan = {
+	.sql = "SELECT outbox_internal.note_event($1, $2, NULL, pg_catalog.jsonb_build_object('by', $3, 'reason', $4, 'since', $5))",
+	.nargs = 5,
+	.argtypes = {TEXTOID, INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID},
 };
 
 static void
@@ -216,8 +225,36 @@ write_limits(OutboxLane *lane, bool exists)
 		outbox_execute(&insert_plan, values, nulls, false, 0, SPI_OK_INSERT);
 }
 
+/* by and reason: empty for none; since: a steady time, 0 for none */
 static void
-write_pause(OutboxLane *lane)
+tell(OutboxLane *lane, const char *topic, const char *by, const char *reason, TimestampTz since)
+{
+	Datum		values[5];
+	char		nulls[6] = "     ";
+
+	values[0] = CStringGetTextDatum(topic);
+	values[1] = Int32GetDatum(lane->handler_id);
+	outbox_bind_text(values, nulls, 2, by);
+	outbox_bind_text(values, nulls, 3, reason);
+	set_time(values, nulls, 4, since);
+	outbox_execute(&event_plan, values, nulls, false, 0, SPI_OK_SELECT);
+}
+
+/* An outage lasts from the breaker's opening to its closing, whatever probes there were: the row says what was told last. */
+static void
+tell_of_outage(OutboxLane *lane, bool was_down)
+{
+	const OutboxBreaker *breaker = &lane->breaker;
+	bool		is_down = breaker->state != OUTBOX_BREAKER_CLOSED;
+
+	if (is_down && !was_down)
+		tell(lane, "outbox.handler.failing", "", breaker->reason, breaker->failing_since);
+	else if (was_down && !is_down)
+		tell(lane, "outbox.handler.recovered", "", "", 0);
+}
+
+static void
+write_pause(OutboxLane *lane, bool is_new)
 {
 	Datum		values[3];
 
@@ -225,6 +262,8 @@ write_pause(OutboxLane *lane)
 	values[1] = CStringGetTextDatum(lane->pause_by);
 	values[2] = CStringGetTextDatum(lane->pause_reason);
 	outbox_execute(&pause_plan, values, NULL, false, 0, SPI_OK_UPDATE);
+	if (is_new)
+		tell(lane, "outbox.handler.paused", lane->pause_by, lane->pause_reason, 0);
 	ereport(LOG,
 			(errmsg("outbox paused handler \"%s\": %s",
 					lane->handler ? lane->handler->name : "", lane->pause_reason)));
@@ -236,14 +275,29 @@ write_lane(OutboxLane *lane)
 {
 	Datum		handler_id = Int32GetDatum(lane->handler_id);
 	bool		locked = outbox_execute(&lock_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0;
+	bool		was_down = false;
+	bool		was_running = false;
 
-	if (!locked && outbox_execute(&exists_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0)
+	if (locked)
+	{
+		OutboxQueryRow row = outbox_query_row(0);
+
+		was_down = outbox_query_bool(&row, 1);
+		was_running = outbox_query_bool(&row, 2);
+	}
+	else if (outbox_execute(&exists_plan, &handler_id, NULL, false, 0, SPI_OK_SELECT) > 0)
 		return false;
 	write_limits(lane, locked);
+	if (locked)
+		tell_of_outage(lane, was_down);
 	if (lane->pause_by[0])
-		write_pause(lane);
+		write_pause(lane, was_running);
 	return true;
 }
+
+static const OutboxTableLock status_locks[] = {
+	{"handler_status", RowExclusiveLock}, {"handler", AccessShareLock}, {"event_queue", RowExclusiveLock}
+};
 
 void
 outbox_handler_status_write(TimestampTz now)
@@ -253,7 +307,7 @@ outbox_handler_status_write(TimestampTz now)
 	if (dlist_is_empty(&dirty) || retry_at > now)
 		return;
 	retry_at = now + HELD_RETRY_US;
-	if (!outbox_lock_if_free("handler_status", RowExclusiveLock) || !outbox_lock_if_free("handler", AccessShareLock))
+	if (!outbox_lock_all_if_free(status_locks, lengthof(status_locks)))
 		return;
 
 	SPI_connect();

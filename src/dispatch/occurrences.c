@@ -73,12 +73,12 @@ outbox_occurrences_look_next(void)
 }
 
 static OutboxPlan look_plan = {
-	.sql = "SELECT outbox_internal.next_wake(false), outbox_internal.next_wake(true), outbox_internal.next_retention()",
+	.sql = "SELECT outbox_internal.next_wake(false), outbox_internal.next_wake(true), outbox_internal.next_retention(), outbox_internal.next_event()",
 };
 
 static const OutboxTableLock look_locks[] = {
 	{"installation", AccessShareLock}, {"schedule", AccessShareLock}, {"schedule_status", AccessShareLock},
-	{"retention_status", AccessShareLock}
+	{"retention_status", AccessShareLock}, {"event_queue", AccessShareLock}, {"event_rate", AccessShareLock}
 };
 
 static TimestampTz
@@ -106,7 +106,8 @@ outbox_occurrences_look(TimestampTz now)
 	row = outbox_query_row(0);
 	for (int i = 0; i < lengthof(kinds); i++)
 		kinds[i].wake_at = read_time(&row, i + 1);
-	/* Whoever stages messages of schedules looks after retention in between. */
+	/* Whoever stages messages of schedules tells events, too, and looks after retention in between. */
+	kinds[0].wake_at = Min(kinds[0].wake_at, read_time(&row, lengthof(kinds) + 2));
 	kinds[0].retain_at = outbox_auto_prune ? read_time(&row, lengthof(kinds) + 1) : DT_NOEND;
 	SPI_finish();
 

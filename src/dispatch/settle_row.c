@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "dispatch/settle_row.h"
+#include "shared/doorbell.h"
 #include "table/delivery.h"
 #include "table/relation.h"
 
@@ -21,7 +22,8 @@ static OutboxDeliveryTable table;
 
 /* What settling touches: locked at once, so that writing cannot wait later. */
 static const OutboxTableLock settle_locks[] = {
-	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}, {"on_settle_queue", RowExclusiveLock}
+	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}, {"on_settle_queue", RowExclusiveLock},
+	{"event_queue", RowExclusiveLock}
 };
 
 bool
@@ -79,7 +81,11 @@ write_row(const OutboxDelivery *delivery, const OutboxDeliveryRow *row, Timestam
 
 	if (delivery->has_on_settle)
 		return outbox_deliveries_lease(&table, outcome.attempts, outcome.budget_from, DT_NOEND, NULL, false);
-	return outbox_deliveries_settle(&table, &outcome, false);
+	if (!outbox_deliveries_settle(&table, &outcome, false))
+		return false;
+	if (table.has_events)
+		outbox_doorbell_note_schedules();
+	return true;
 }
 
 OutboxSettleResult

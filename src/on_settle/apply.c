@@ -151,7 +151,7 @@ unpin_plans(int nestlevel)
 /* What settling one touches. */
 static const OutboxTableLock settle_locks[] = {
 	{"on_settle_queue", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock},
-	{"handler", AccessShareLock}, {"message", AccessShareLock}
+	{"handler", AccessShareLock}, {"message", AccessShareLock}, {"event_queue", RowExclusiveLock}
 };
 
 /* What reading touches. */
@@ -358,6 +358,8 @@ change_delivery(const HandOver *h, const OutboxDeliveryRow *row, OutboxDeliveryT
 	if (outcome.state < OUTBOX_DELIVERED)
 		outbox_doorbell_note_end(row->end_at);
 	(void) outbox_deliveries_settle(table, &outcome, true);
+	if (table->has_events)
+		outbox_doorbell_note_schedules();
 	outbox_count_outcome_at_commit(h->handler_id, outcome.state, outcome.code);
 }
 

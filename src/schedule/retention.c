@@ -55,7 +55,7 @@ static const OutboxTableLock locks[] = {
 	{"installation", AccessShareLock}, {"handler", AccessShareLock}, {"tenant_retention", AccessShareLock},
 	{"message", RowExclusiveLock}, {"delivery", AccessShareLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock},
 	{"inbox", RowExclusiveLock}, {"action", RowExclusiveLock}, {"dedupe_key", RowExclusiveLock},
-	{"prune_position", RowExclusiveLock}, {"retention_status", RowExclusiveLock}
+	{"prune_position", RowExclusiveLock}, {"retention_status", RowExclusiveLock}, {"event_queue", RowExclusiveLock}
 };
 
 static OutboxPlan retain_plan = {

@@ -69,6 +69,20 @@ static OutboxPlan check_plan = {
 	.sql = "SELECT outbox_internal.check_may_run()",
 };
 
+static OutboxPlan events_plan = {
+	.sql = "SELECT outbox_internal.tell_events()",
+};
+
+bool
+outbox_schedules_tell_events(void)
+{
+	OutboxQueryRow row;
+
+	outbox_execute(&events_plan, NULL, NULL, false, 1, SPI_OK_SELECT);
+	row = outbox_query_row(0);
+	return outbox_query_bool(&row, 1);
+}
+
 int
 outbox_schedules_run_messages(void)
 {
@@ -145,16 +159,28 @@ check_may_run(FunctionCallInfo fcinfo)
 	outbox_become_caller(&caller);
 }
 
-/* Some of those that are due, in a transaction that ends with it; false if none is. */
 static bool
-run_some(bool functions)
+run_messages(void)
+{
+	return outbox_schedules_run_messages() > 0;
+}
+
+static bool
+run_function(void)
+{
+	return outbox_schedules_run_function(NULL);
+}
+
+/* Some of what is due, in a transaction that ends with it; false if nothing is. */
+static bool
+run_some(bool (*run) (void))
 {
 	OutboxSecurity caller;
 	bool		ran;
 
 	CHECK_FOR_INTERRUPTS();
 	outbox_become_owner(&caller);
-	ran = functions ? outbox_schedules_run_function(NULL) : outbox_schedules_run_messages() > 0;
+	ran = run();
 	outbox_become_caller(&caller);
 	SPI_commit();
 	return ran;
@@ -172,9 +198,11 @@ outbox_sql_run_schedules(PG_FUNCTION_ARGS)
 	while (ran && !TimestampDifferenceExceeds(begin, GetCurrentTimestamp(), LONGEST_CALL_US / 1000))
 	{
 		/* A function may take its time: first what does not. */
-		while (run_some(false))
+		while (run_some(run_messages))
 			;
-		ran = run_some(true);
+		while (run_some(outbox_schedules_tell_events))
+			;
+		ran = run_some(run_function);
 	}
 	SPI_finish();
 	PG_RETURN_VOID();

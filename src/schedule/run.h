@@ -21,6 +21,9 @@
 /* Stage the messages of some that are due.  How many schedules were looked after: 0 for none is due. */
 extern int	outbox_schedules_run_messages(void);
 
+/* Tell handlers of some of what has happened, as messages.  False: there was nothing, or somebody else is at it. */
+extern bool outbox_schedules_tell_events(void);
+
 /*
  * Run the function of one that is due.  False: none is.  begin, if given, is
  * told of which schedule; where it returns false the function is not run any

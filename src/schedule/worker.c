@@ -9,8 +9,9 @@
  * for a while (dispatch/occurrences.h), so that schedules need background
  * worker slots only around their occurrences.
  *
- * The one that stages messages also has what is past retention removed, in the
- * time that is left between two occurrences (retention.h): a batch of that
+ * The one that stages messages also tells handlers that take outbox's own
+ * events what has happened (events.h), and has what is past retention removed, in the
+ * time that is left between two occurrences (retention.h): a batch of either
  * takes some milliseconds, so no occurrence is late for it.
  *
  * Whoever changes a schedule tells the dispatcher, which wakes the workers.
@@ -33,6 +34,7 @@
 #include "common/query_row.h"
 #include "common/session.h"
 #include "compat.h"
+#include "schedule/events.h"
 #include "schedule/retention.h"
 #include "schedule/run.h"
 #include "shared/function_slot.h"
@@ -60,11 +62,12 @@ static bool gave_up = false;	/* the function of this transaction, which had ende
 /* What an occurrence touches. */
 static const OutboxTableLock locks[] = {
 	{"installation", AccessShareLock}, {"schedule", AccessShareLock}, {"schedule_status", RowExclusiveLock},
-	{"handler", AccessShareLock}, {"message", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}
+	{"handler", AccessShareLock}, {"message", RowExclusiveLock}, {"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock},
+	{"event_queue", RowExclusiveLock}, {"event_rate", AccessShareLock}
 };
 
 static OutboxPlan wake_plan = {
-	.sql = "SELECT outbox_internal.next_wake($1)",
+	.sql = "SELECT outbox_internal.next_wake($1), CASE WHEN NOT $1 THEN outbox_internal.next_event() END",
 	.nargs = 1,
 	.argtypes = {BOOLOID},
 };
@@ -96,6 +99,8 @@ read_wake(void)
 
 	outbox_execute(&wake_plan, values, NULL, true, 1, SPI_OK_SELECT);
 	row = outbox_query_row(0);
+	found = outbox_query_datum(&row, 2, &isnull);
+	outbox_events_expect(isnull ? DT_NOEND : DatumGetTimestampTz(found));
 	found = outbox_query_datum(&row, 1, &isnull);
 	return isnull ? DT_NOEND : DatumGetTimestampTz(found);
 }
@@ -159,7 +164,7 @@ main_loop(void)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz until;
-		TimestampTz retain_at;
+		TimestampTz aside_at = DT_NOEND;
 
 		MemoryContextReset(outbox_function_worker_context());
 		CHECK_FOR_INTERRUPTS();
@@ -167,18 +172,22 @@ main_loop(void)
 		if (outbox_backoff_is_over(&trouble, now) && try_to_work(now))
 			continue;
 		if (place == OUTBOX_PLACE_MESSAGES)
+		{
+			outbox_events_work(GetCurrentTimestamp());
 			outbox_retention_work(GetCurrentTimestamp());
+		}
 
 		now = GetCurrentTimestamp();
-		retain_at = place == OUTBOX_PLACE_MESSAGES ? outbox_retention_next(now) : DT_NOEND;
+		if (place == OUTBOX_PLACE_MESSAGES)
+			aside_at = Min(outbox_events_next(), outbox_retention_next(now));
 		if (!outbox_backoff_is_over(&trouble, now))
 			until = outbox_backoff_until(&trouble);
-		else if (Min(wake_at, retain_at) > now + IDLE_US)
+		else if (Min(wake_at, aside_at) > now + IDLE_US)
 			break;
 		else
 			/* What is due and was not done is held by somebody. */
 			until = wake_at > now ? wake_at : now + LOCKED_RETRY_US;
-		until = Min(until, retain_at);
+		until = Min(until, aside_at);
 		(void) outbox_function_worker_wait(until, now, "waiting for occurrences");
 	}
 }

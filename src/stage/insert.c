@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "stage/insert.h"
+#include "table/event_queue.h"
 
 static void
 set_body(TupleTableSlot *row, const OutboxNewMessage *message)
@@ -85,9 +86,16 @@ outbox_insert_delivery(OutboxWriter *writer, const OutboxNewMessage *message,
 	outbox_writer_insert(writer, OUTBOX_TABLE_DELIVERY);
 }
 
-void
+bool
 outbox_insert_unrouted(OutboxWriter *writer, const OutboxNewMessage *message)
 {
+	const OutboxDeath death = {
+		.message_id = message->id,
+		.handler_id = OUTBOX_UNROUTED_HANDLER,
+		.died_at = message->arguments->staged_at,
+		.code = "unrouted",
+		.error = "no handler takes this topic"
+	};
 	TupleTableSlot *row = outbox_writer_start(writer, OUTBOX_TABLE_RECEIPT);
 
 	outbox_row_set_pointer(row, Anum_receipt_message_id, &message->id);
@@ -97,6 +105,10 @@ outbox_insert_unrouted(OutboxWriter *writer, const OutboxNewMessage *message)
 	outbox_row_set(row, Anum_receipt_budget_from, Int32GetDatum(0));
 	outbox_row_set(row, Anum_receipt_state, Int16GetDatum(OUTBOX_DEAD));
 	outbox_row_set_text(row, Anum_receipt_code, "unrouted");
-	outbox_row_set_text(row, Anum_receipt_error, "no handler takes this topic");
+	outbox_row_set_text(row, Anum_receipt_error, death.error);
 	outbox_writer_insert(writer, OUTBOX_TABLE_RECEIPT);
+	if (!outbox_events_are_wanted())
+		return false;
+	outbox_event_queue_death(writer, &death);
+	return true;
 }

@@ -25,7 +25,7 @@ extern TimestampTz outbox_delivery_end(const OutboxNewMessage *message, const Ou
 extern void outbox_insert_delivery(OutboxWriter *writer, const OutboxNewMessage *message,
 								   const OutboxRoute *route);
 
-/* The dead letter of a message that nobody takes. */
-extern void outbox_insert_unrouted(OutboxWriter *writer, const OutboxNewMessage *message);
+/* The dead letter of a message that nobody takes.  True if handlers want to be told of it: see event_queue.h. */
+extern bool outbox_insert_unrouted(OutboxWriter *writer, const OutboxNewMessage *message);
 
 #endif							/* OUTBOX_INSERT_H */

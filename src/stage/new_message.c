@@ -144,6 +144,17 @@ check_end(OutboxStageArguments *arguments, OutboxFault *fault)
 	return true;
 }
 
+/* Whoever takes events has to be able to believe them. */
+static bool
+check_reserved(const OutboxStageArguments *arguments, OutboxFault *fault)
+{
+	if (arguments->is_event || !outbox_is_event_topic(VARDATA_ANY(arguments->topic), VARSIZE_ANY_EXHDR(arguments->topic)))
+		return true;
+	return outbox_fault(fault, ERRCODE_RESERVED_NAME,
+						"Topics that begin with outbox. are for what outbox itself has to tell; choose another one.",
+						"topic \"%.*s\" is reserved", (int) VARSIZE_ANY_EXHDR(arguments->topic), VARDATA_ANY(arguments->topic));
+}
+
 bool
 outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxFault *fault)
 {
@@ -152,6 +163,7 @@ outbox_check_arguments(OutboxStageArguments *arguments, TimestampTz now, OutboxF
 							"A topic is a name such as billing.invoice.paid.",
 							"topic must not be NULL");
 	if (!outbox_check_topic(VARDATA_ANY(arguments->topic), VARSIZE_ANY_EXHDR(arguments->topic), fault) ||
+		!check_reserved(arguments, fault) ||
 		!check_name("tenant", arguments->tenant, fault) ||
 		!check_name("correlation_id", arguments->correlation_id, fault) ||
 		!check_times(arguments, now, fault) ||

@@ -43,6 +43,7 @@ typedef struct OutboxStageArguments
 	bool		has_expires_at;
 	TimestampTz expires_at;
 	Interval   *ttl;
+	bool		is_event;		/* one of outbox's own, whose topics are for nobody else */
 
 	/* set by outbox_check_arguments() */
 	TimestampTz staged_at;		/* the clock at the call */

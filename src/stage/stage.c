@@ -397,7 +397,8 @@ insert_deliveries(Staging *staging, const OutboxNewMessage *message)
 	outbox_unrouted_note(VARDATA_ANY(message->arguments->topic), VARSIZE_ANY_EXHDR(message->arguments->topic));
 	if (outbox_unrouted != OUTBOX_UNROUTED_DEAD)
 		return;
-	outbox_insert_unrouted(&staging->writer, message);
+	if (outbox_insert_unrouted(&staging->writer, message))
+		outbox_doorbell_note_schedules();
 	outbox_count_at_commit(OUTBOX_UNROUTED_HANDLER, OUTBOX_COUNT_STAGED, 1);
 	outbox_count_outcome_at_commit(OUTBOX_UNROUTED_HANDLER, OUTBOX_DEAD, NULL);
 }
@@ -466,6 +467,40 @@ outbox_stage(OutboxStageArguments *arguments, OutboxNewMessage *message)
 
 	if (status != STAGE_CREATED && status != STAGE_EXISTS)
 		outbox_raise_fault(&staging.fault);
+}
+
+/* Take a handler out of those that the topic is routed to. */
+static void
+leave_out(OutboxRoutes *routes, int32 handler_id)
+{
+	int			n = 0;
+
+	for (int i = 0; i < routes->n; i++)
+	{
+		if (routes->route[i].handler_id != handler_id)
+			routes->route[n++] = routes->route[i];
+	}
+	routes->n = n;
+}
+
+bool
+outbox_stage_event(OutboxStageArguments *arguments, OutboxNewMessage *message, int32 about)
+{
+	Staging		staging;
+	uint64		timestamp;
+
+	arguments->is_event = true;
+	message->arguments = staging.arguments = arguments;
+	if (!outbox_check_arguments(arguments, GetCurrentTimestamp(), &staging.fault))
+		outbox_raise_fault(&staging.fault);
+	staging.routes = copy_routes(outbox_routes(VARDATA_ANY(arguments->topic), VARSIZE_ANY_EXHDR(arguments->topic)));
+	leave_out(staging.routes, about);
+	if (staging.routes->n == 0)
+		return false;
+	timestamp = begin_writing(&staging, 1);
+	(void) write_message(&staging, message, timestamp);
+	outbox_writer_end(&staging.writer);
+	return true;
 }
 
 static Datum

@@ -22,4 +22,13 @@
  */
 extern void outbox_stage(OutboxStageArguments *arguments, OutboxNewMessage *message);
 
+/*
+ * Stage an event of outbox itself, whose topic nobody else may use, with a
+ * payload that is a jsonb value.  It is for every handler that takes the topic
+ * but the one that it is about (0: about none); if there is none, nothing is
+ * written and false is returned.  Nothing that users have set is in its way: no
+ * rule of a topic, no limit to a payload, and not outbox.unrouted.
+ */
+extern bool outbox_stage_event(OutboxStageArguments *arguments, OutboxNewMessage *message, int32 about);
+
 #endif							/* OUTBOX_STAGE_H */

@@ -79,6 +79,15 @@ outbox_check_pattern(const char *pattern, int len, OutboxFault *fault)
 	return true;
 }
 
+bool
+outbox_is_event_topic(const char *topic, int len)
+{
+	static const char own[] = "outbox";
+	const int	own_len = sizeof(own) - 1;
+
+	return len >= own_len && memcmp(topic, own, own_len) == 0 && (len == own_len || topic[own_len] == '.');
+}
+
 int
 outbox_pattern_key(const char *pattern, int len)
 {
@@ -93,6 +102,9 @@ outbox_next_topic_key(const char *topic, int len, int *position, int *key_len)
 
 	if (i > len)
 		return false;
+	/* Events are not for "*". */
+	if (i == 0 && outbox_is_event_topic(topic, len))
+		i = Min(len, (int) strlen("outbox."));
 	*key_len = i;
 	if (i == len)
 	{
@@ -115,5 +127,7 @@ outbox_pattern_takes(const char *pattern, int pattern_len, const char *topic, in
 
 	if (key_len == pattern_len)
 		return topic_len == key_len && memcmp(pattern, topic, key_len) == 0;
+	if (key_len == 0)
+		return !outbox_is_event_topic(topic, topic_len);
 	return topic_len > key_len && memcmp(pattern, topic, key_len) == 0;
 }

@@ -7,7 +7,8 @@
  * "-", joined by single dots, at most OUTBOX_TOPIC_MAX bytes in all:
  * "billing.invoice.paid".  A pattern is a topic, a topic followed by ".*"
  * (every topic below it, at any depth, but not itself), or "*" (every
- * topic).
+ * topic but those of outbox's own events, which begin with "outbox": who
+ * takes everything did not ask for what happens to the messages themselves).
  *
  * Pure functions over bytes; no allocation but for a fault's text.
  *
@@ -27,6 +28,9 @@ extern bool outbox_check_topic(const char *topic, int len, OutboxFault *fault);
 
 /* Is it a pattern?  Fills fault if not. */
 extern bool outbox_check_pattern(const char *pattern, int len, OutboxFault *fault);
+
+/* Is it a topic of outbox's own events, or a pattern for such?  Nobody else may stage any. */
+extern bool outbox_is_event_topic(const char *topic, int len);
 
 /*
  * The key a pattern is filed under: the topic itself for an exact one, the

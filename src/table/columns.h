@@ -87,6 +87,22 @@ enum
 	Natts_dedupe_key = Anum_dedupe_key_expires_at
 };
 
+/* outbox.event_queue */
+enum
+{
+	Anum_event_queue_happened_at = 1,
+	Anum_event_queue_topic,
+	Anum_event_queue_handler_id,
+	Anum_event_queue_schedule_id,
+	Anum_event_queue_message_id,
+	Anum_event_queue_attempts,
+	Anum_event_queue_http_status,
+	Anum_event_queue_code,
+	Anum_event_queue_error,
+	Anum_event_queue_details,
+	Natts_event_queue = Anum_event_queue_details
+};
+
 /* outbox.handler_secret */
 enum
 {

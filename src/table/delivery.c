@@ -28,6 +28,7 @@
 
 #include "compat.h"
 #include "table/delivery.h"
+#include "table/event_queue.h"
 #include "table/relation.h"
 
 void
@@ -269,6 +270,30 @@ write_receipt(OutboxDeliveryTable *table, const OutboxOutcome *outcome)
 	outbox_writer_insert(&table->writer, OUTBOX_TABLE_RECEIPT);
 }
 
+/* Who takes events is told of it. */
+static void
+queue_death(OutboxDeliveryTable *table, const OutboxOutcome *outcome)
+{
+	OutboxDeath death = {
+		.died_at = outcome->settled_at,
+		.attempts = outcome->attempts,
+		.http_status = outcome->http_status,
+		.code = outcome->code,
+		.error = outcome->error
+	};
+	bool		isnull;
+
+	if (!table->asked_for_events)
+		table->tells_events = outbox_events_are_wanted();
+	table->asked_for_events = true;
+	if (!table->tells_events)
+		return;
+	death.message_id = *DatumGetUUIDP(slot_getattr(table->slot, Anum_delivery_message_id, &isnull));
+	death.handler_id = DatumGetInt32(slot_getattr(table->slot, Anum_delivery_handler_id, &isnull));
+	outbox_event_queue_death(&table->writer, &death);
+	table->has_events = true;
+}
+
 bool
 outbox_deliveries_settle(OutboxDeliveryTable *table, const OutboxOutcome *outcome, bool locked)
 {
@@ -277,6 +302,8 @@ outbox_deliveries_settle(OutboxDeliveryTable *table, const OutboxOutcome *outcom
 	if (!outbox_writer_delete(&table->writer, OUTBOX_TABLE_DELIVERY, table->slot, locked))
 		return false;
 	write_receipt(table, outcome);
+	if (outcome->state == OUTBOX_DEAD)
+		queue_death(table, outcome);
 	return true;
 }
 

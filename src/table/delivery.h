@@ -33,6 +33,9 @@ typedef struct OutboxDeliveryTable
 	TupleTableSlot *slot;		/* the row last read */
 	IndexScanDesc by_id;		/* NULL until used under the present snapshot */
 	BlockNumber nblocks;		/* of the table, when it was opened; 0 until asked */
+	bool		asked_for_events;	/* the next is known */
+	bool		tells_events;	/* what dies is queued for those who take events: event_queue.h */
+	bool		has_events;		/* something has been */
 	OutboxWriter writer;
 } OutboxDeliveryTable;
 

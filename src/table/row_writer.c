@@ -62,6 +62,7 @@ static const struct
 	[OUTBOX_TABLE_DELIVERY] = {"delivery", Natts_delivery},
 	[OUTBOX_TABLE_RECEIPT] = {"receipt", Natts_receipt},
 	[OUTBOX_TABLE_HANDLER_SECRET] = {"handler_secret", Natts_handler_secret},
+	[OUTBOX_TABLE_EVENT_QUEUE] = {"event_queue", Natts_event_queue},
 };
 
 static OutboxUpkeep upkeeps[OUTBOX_TABLES];

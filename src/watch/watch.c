@@ -372,6 +372,11 @@ read_topics(Reading *reading)
 
 		if (!outbox_check_topic(topic, strlen(topic), &fault))
 			outbox_raise_fault(&fault);
+		if (outbox_is_event_topic(topic, strlen(topic)))
+			ereport(ERROR,
+					(errcode(ERRCODE_RESERVED_NAME),
+					 errmsg("topic \"%s\" is reserved", topic),
+					 errhint("Topics that begin with outbox. are for what outbox itself has to tell; choose another prefix.")));
 		reading->watch->topics[kind] = cstring_to_text(topic);
 	}
 }

@@ -363,8 +363,8 @@ sub outbox_contents
 	my ($self, $database) = @_;
 	my $tables = $self->sql(q{SELECT string_agg(c.relname, ' ' ORDER BY c.relname) FROM pg_class c
 		WHERE c.relnamespace = 'outbox'::regnamespace AND c.relkind = 'r'
-			-- nor how far each server's retention has come
-			AND c.relname NOT IN ('installation', 'retention_status', 'prune_position')}, $database);
+			-- nor how far each server's retention and events have come
+			AND c.relname NOT IN ('installation', 'retention_status', 'prune_position', 'event_queue', 'event_rate')}, $database);
 	# Not what a dispatcher writes of its handlers in its own time.
 	my $columns = q{to_jsonb(t) - '{home,failing_since,recent_attempts,recent_failures}'::text[]};
 	my $text = join "\n", map { "$_: " . $self->sql("SELECT count(*) || ' ' || coalesce(md5(string_agg(($columns)::text, ',' ORDER BY ($columns)::text)), '') FROM outbox.$_ t WHERE $columns ->> 'id' IS DISTINCT FROM '0'", $database) } split / /, $tables;

@@ -65,6 +65,9 @@ INSERT INTO privilege VALUES
 ('view', 'backlog handler_stats stat_handlers stat_histograms stat_dispatcher dispatchers', 'OMW'),
 ('table', 'installation message delivery receipt handler handler_status handler_secret attempt on_settle_queue consumer inbox tenant_retention prune_position retention_status schedule schedule_status topic', 'W'),
 ('table', 'dedupe_key', 'W'),
+-- events
+('table', 'event_queue event_rate', 'W'),
+('internal', 'takes_events note_event stage_event tell_event tell_untold sift_events tell_events next_event prune_events', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
 ('type', 'settlement occurrence staged_message', '*PCOMW'),
 ('internal type', 'event filter option page retention_rules', 'W'),

@@ -175,7 +175,7 @@ my $load = IPC::Run::start(
 	[ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-v', 'ON_ERROR_STOP=1', '-c',
 		"DO \$\$ BEGIN FOR i IN 1..$n LOOP PERFORM outbox.stage('a.b', jsonb_build_object('n', i)); COMMIT; PERFORM pg_sleep(0.005); COMMIT; END LOOP; END \$\$" ],
 	'2>', \my $load_error);
-my @tables = qw(message delivery attempt handler handler_status handler_secret installation on_settle_queue consumer inbox);
+my @tables = qw(message delivery attempt handler handler_status handler_secret installation on_settle_queue event_queue consumer inbox);
 foreach my $round (1 .. 2)
 {
 	$node->sql(join '; ', map { "VACUUM FULL outbox.$_" } @tables);

@@ -162,6 +162,40 @@ test_matching(void)
 	is_int(wrong, 0, "patterns take what they should, one by one and by key");
 }
 
+/* Of "*" is everything but what outbox itself tells. */
+static void
+test_events(void)
+{
+	static const struct
+	{
+		const char *topic;
+		bool		is_event;
+	}			topics[] = {
+		{"outbox", true}, {"outbox.a", true}, {"outbox.a.b", true},
+		{"outboxes", false}, {"outbox-a.b", false}, {"outbo", false}, {"o", false}, {"a.outbox", false}, {"a.outbox.b", false}
+	};
+	static const char *const patterns[] = {"*", "outbox", "outbox.*", "outbox.a", "outbox.a.*", "outbox.a.b", "outboxes", "outbox-a.*", "a.*"};
+	int			wrong = 0;
+
+	for (int t = 0; t < lengthof(topics); t++)
+	{
+		const char *topic = topics[t].topic;
+
+		if (outbox_is_event_topic(topic, strlen(topic)) != topics[t].is_event)
+			wrong++;
+		for (int p = 0; p < lengthof(patterns); p++)
+		{
+			bool		expected = takes(patterns[p], topic) && !(topics[t].is_event && p == 0);
+
+			if (found_by_key(patterns[p], topic) != expected ||
+				outbox_pattern_takes(patterns[p], strlen(patterns[p]), topic, strlen(topic)) != expected)
+				wrong++;
+		}
+	}
+	is_int(wrong, 0, "events are for those who name outbox");
+	ok(outbox_is_event_topic("outbox.*", 8) && !outbox_is_event_topic("*", 1), "and so is their pattern");
+}
+
 static void
 test_limits(void)
 {
@@ -232,6 +266,7 @@ main(void)
 	make_strings(prefix, 0);
 	test_grammar();
 	test_matching();
+	test_events();
 	test_limits();
 	test_url_bytes();
 	return tap_done();

@@ -31,7 +31,7 @@ $$;
 
 -- No messages any more, whatever state they were in; nor handlers.
 CREATE PROCEDURE regress.empty() LANGUAGE sql AS $$
-	TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt, outbox.on_settle_queue, outbox.inbox, outbox.dedupe_key
+	TRUNCATE outbox.message, outbox.delivery, outbox.receipt, outbox.attempt, outbox.on_settle_queue, outbox.inbox, outbox.dedupe_key, outbox.event_queue
 $$;
 CREATE PROCEDURE regress.start_anew() LANGUAGE plpgsql AS $$
 BEGIN
