@@ -44,6 +44,10 @@ sub dashboard
 	my ($input) = @{ $dashboard->{__inputs} };
 	my @sources = map { ($_, @{ $_->{targets} }) } @{ $dashboard->{panels} };
 	is(scalar(grep { $_->{datasource}{uid} ne "\${$input->{name}}" } @sources), 0, "$name: asks the source that is chosen when it is imported");
+	is($dashboard->{schemaVersion}, 38, "$name: is of the oldest version that it is for, which others bring up to date");
+	my %variable = map { $_ => 1 } qw(__rate_interval), map { $_->{name} } @{ $dashboard->{templating}{list} };
+	is(join(' ', grep { !$variable{$_} } map { /\$\{?(\w+)/g } map { ($_->{expr} // (), $_->{rawSql} // (), $_->{legendFormat} // ()) } map { @{ $_->{targets} } } @{ $dashboard->{panels} }),
+		'', "$name: asks by variables that it has");
 	return $dashboard;
 }
 
