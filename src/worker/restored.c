@@ -11,11 +11,14 @@
  * what has not recovered.
  *
  * A standby has standby.signal as well, which is what counts.  Then a file is
- * removed that is left from a start of this directory that somebody made up
- * their mind about.  One that came along from the primary stays: that is a
- * restored backup itself, and until its dispatcher has written the row that
- * says so, which is replicated, nothing else tells it here.  The two are told
- * apart by the file's own place on its disk, which it names.
+ * removed that is left from a recovery of this directory that has not ended:
+ * somebody made up their mind.  One whose recovery has ended stays, because
+ * there are managers of clusters that start each server as a standby and promote
+ * it then, and that makes no other server of it.  One that came along from the
+ * primary stays as well: that is a restored backup itself, and until its
+ * dispatcher has written the row that says so, which is replicated, nothing
+ * else tells it here.  A file of this directory is told by its own place on its
+ * disk, which it names; one that is to stay for good names none.
  *
  *-------------------------------------------------------------------------
  */
@@ -26,7 +29,10 @@
 #include <unistd.h>
 
 #include "access/xlog.h"
+#include "catalog/pg_control.h"
+#include "common/controldata_utils.h"
 #include "common/file_perm.h"
+#include "miscadmin.h"
 #include "storage/fd.h"
 
 #include "worker/restored.h"
@@ -35,7 +41,7 @@
 
 #define ID_BYTES 16
 
-/* The id, a line break, and where the file is. */
+/* The id, a line break, and perhaps where the file is. */
 #define MAX_TEXT 128
 
 /* The files are looked at once. */
@@ -71,9 +77,11 @@ compose(int fd, char *text)
 					(unsigned long long) status.st_dev, (unsigned long long) status.st_ino);
 }
 
+/* Write the file, with its place or for good. */
 static void
-write_file(const char *path)
+write_file(bool with_place)
 {
+	const char *path = RESTORED_TEMP_FILE;
 	int			fd = OpenTransientFilePerm(path, O_CREAT | O_TRUNC | O_WRONLY | PG_BINARY, pg_file_create_mode);
 	char		text[MAX_TEXT];
 	int			len;
@@ -82,7 +90,7 @@ write_file(const char *path)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not create file \"%s\": %m", path)));
-	len = compose(fd, text);
+	len = with_place ? compose(fd, text) : snprintf(text, sizeof(text), "%s\n", id);
 	errno = 0;
 	if (write(fd, text, len) != len)
 	{
@@ -101,6 +109,7 @@ write_file(const char *path)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not close file \"%s\": %m", path)));
+	durable_rename(path, OUTBOX_RESTORED_FILE, FATAL);
 }
 
 static void
@@ -149,13 +158,39 @@ read_file(void)
 	return strcmp(text, own) == 0;
 }
 
+/*
+ * Has this directory been a server that accepts writes since it was restored?
+ * A backup, or what pg_rewind made, has what its source said of itself, and a
+ * backup_label.
+ */
+static bool
+recovery_has_ended(void)
+{
+	ControlFileData *control;
+	bool		crc_ok;
+	DBState		state;
+
+	if (file_exists(BACKUP_LABEL_FILE))
+		return false;
+	control = get_controlfile(DataDir, &crc_ok);
+	state = control->state;
+	pfree(control);
+	return state != DB_IN_ARCHIVE_RECOVERY && state != DB_SHUTDOWNED_IN_RECOVERY;
+}
+
+/* The server is a standby: is the file, if there is one, still to count? */
 static void
-forget_own_restore(void)
+review_restore(void)
 {
 	if (read_file())
 	{
-		durable_unlink(OUTBOX_RESTORED_FILE, FATAL);
-		restored = false;
+		if (recovery_has_ended())
+			write_file(false);
+		else
+		{
+			durable_unlink(OUTBOX_RESTORED_FILE, FATAL);
+			restored = false;
+		}
 	}
 	known = true;
 }
@@ -164,8 +199,7 @@ static void
 note_restore(const char *evidence)
 {
 	make_id();
-	write_file(RESTORED_TEMP_FILE);
-	durable_rename(RESTORED_TEMP_FILE, OUTBOX_RESTORED_FILE, FATAL);
+	write_file(true);
 	known = restored = true;
 	ereport(LOG,
 			(errmsg("outbox sends nothing from this server, which is being restored from a backup"),
@@ -177,7 +211,7 @@ void
 outbox_restored_note(void)
 {
 	if (file_exists(STANDBY_SIGNAL_FILE))
-		forget_own_restore();
+		review_restore();
 	else if (file_exists(RECOVERY_SIGNAL_FILE))
 		note_restore(RECOVERY_SIGNAL_FILE);
 	else if (file_exists(BACKUP_LABEL_FILE))

@@ -11,7 +11,8 @@
  * dispatcher compares it with what outbox.installation has been told of.
  *
  * The file stays: it is this data directory's, and whatever is copied from
- * it is told apart by its own start, or, a standby, is a standby of it.
+ * it is told apart by its own start, or, a standby, is a standby of it.  Only a
+ * standby that was made of a recovery before that ended removes it.
  *
  * Process: noted by the postmaster (or a single-user server) when it loads
  * the library; may be asked by any process.

@@ -197,6 +197,41 @@ is_held($heir, 'postgres', 'the standby of a copy that has noted nothing, promot
 adopt($heir, 'postgres', 'the standby of a copy that has noted nothing');
 $heir->stop;
 
+# Managers of clusters start a server as a standby, each time, and promote it then:
+# that makes nothing else of a copy, before or after it has noted what it is.
+sub start_managed
+{
+	my ($node, $name, @settings) = @_;
+	append_to_file($node->data_dir . '/standby.signal', '');
+	$node->start;
+	if (@settings)
+	{
+		is($node->sql('SELECT pg_is_in_recovery()'), 't', "$name: a standby");
+		$node->append_conf('postgresql.conf', @settings);
+		$node->restart;
+	}
+	$node->promote;
+	return;
+}
+my $managed = restore('managed', $origin, 'backup', conf => 'max_worker_processes = 0');
+$managed->start;
+is($managed->sql('SELECT restored, restored_as IS NULL FROM outbox.installation'), 'f|t', 'another one that has not noted what it is');
+$managed->stop;
+start_managed($managed, 'managed', 'max_worker_processes = 24');
+is_held($managed, 'postgres', 'a copy that was made a standby of nobody, and promoted');
+is(sent_by($managed), 0, 'which has sent nothing');
+$managed->stop;
+start_managed($managed, 'managed again');
+is_held($managed, 'postgres', 'and again');
+adopt($managed, 'postgres', 'a copy that is managed');
+$managed->kill9;
+unlink $managed->data_dir . '/postmaster.pid';
+append_to_file($managed->data_dir . '/standby.signal', '');
+$managed->start_after_crash;
+$managed->promote;
+sends($managed, 'postgres', 'a copy that is managed, adopted, after a crash');
+$managed->stop;
+
 #
 # Point-in-time recovery
 #
@@ -340,5 +375,5 @@ $origin->stop('immediate');
 $follower->promote;
 sends($follower, 'postgres', 'a standby at the same site, promoted');
 
-unlike($_->log_text, qr/PANIC|TRAP|terminated by signal/, $_->name . ': no process has crashed') foreach $origin, $plain, $again, $standby, $silent, $heir, $pitr, $in_place, $turned, $single, $cold, $same, $unseen, $follower;
+unlike($_->log_text, qr/PANIC|TRAP|terminated by signal/, $_->name . ': no process has crashed') foreach $origin, $plain, $again, $standby, $silent, $heir, $managed, $pitr, $in_place, $turned, $single, $cold, $same, $unseen, $follower;
 done_testing();
