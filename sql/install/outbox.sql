@@ -1820,7 +1820,7 @@ DECLARE
 	arguments text := outbox_internal.arguments('handler');
 BEGIN
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.create_handler(handler text, topics text[], url text DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS int
+CREATE FUNCTION outbox.create_handler(handler text, topics text[], url text DEFAULT NULL, options jsonb DEFAULT NULL, %s, reason text DEFAULT NULL) RETURNS int
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_handler IS %L', pg_catalog.format(
@@ -1828,17 +1828,17 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 handler: its name, any text of up to 63 bytes. topics: patterns it takes, each a topic (invoice.paid), everything below one (invoice.*) or * for all, which are all but outbox''s own events: those are for who names outbox.* or one of them.
 url: where messages are posted, http or https. Without one, consumers claim the messages. Options by name, NULL for the default:
 %s
-options: a JSON object of further options; one that is mistyped there is named.
+options: a JSON object of further options; one that is mistyped there is named. reason: kept in outbox.actions.
 Returns the handler''s id.
 Errors: null_value_not_allowed, invalid_parameter_value, invalid_name or name_too_long for bad options; wrong_object_type or invalid_function_definition for a function that on_settle cannot be; duplicate_object; insufficient_privilege.', outbox_internal.arguments_help('handler')));
 
 	EXECUTE pg_catalog.format($sql$
 CREATE FUNCTION outbox.alter_handler(handler text, new_name text DEFAULT NULL, topics text[] DEFAULT NULL, url text DEFAULT NULL,
-	reset text[] DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS void
+	reset text[] DEFAULT NULL, options jsonb DEFAULT NULL, %s, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, outbox_internal.arguments('handler', true));
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.ensure_handler(handler text, topics text[], url text DEFAULT NULL, options jsonb DEFAULT NULL, %s) RETURNS text[]
+CREATE FUNCTION outbox.ensure_handler(handler text, topics text[], url text DEFAULT NULL, options jsonb DEFAULT NULL, %s, reason text DEFAULT NULL) RETURNS text[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 END $do$;
@@ -1846,11 +1846,13 @@ COMMENT ON FUNCTION outbox.alter_handler IS
 'Change a handler: options as in outbox.create_handler(), NULL keeps what is there.
 new_name: rename it. topics: for messages staged from then on. url: another URL, but not one where there was none; the handler''s authorization goes there too, so whoever is not its creator has to give or reset that as well. secret, authorization: replace what is there.
 reset: names of options to put back to their defaults. Whether a handler is ordered, and whether it pushes, is decided when it is created.
+reason: kept in outbox.actions.
 options: a JSON object of further options, or of any argument but the first; one that is mistyped there is named.
 Requests that are out finish with the options they had. A change of where or how requests go (url, unix_socket, tls_..., http_version, authorization, secret, headers, format, timeouts) closes the handler''s circuit breaker and ends a wait that its receiver asked for, as outbox.resume_handler() does. Errors: undefined_object if there is no such handler, otherwise as outbox.create_handler().';
 COMMENT ON FUNCTION outbox.ensure_handler IS
 'Have a handler with exactly these options, those that are not given being the defaults: create it, change it, or leave it alone if it is so already, as migrations and configuration kept as code do again and again. Arguments as in outbox.create_handler(). It stays paused if it is, and keeps its secret and authorization unless others are given.
 Several may run at once, for the same handler too: one waits for the other.
+reason: kept in outbox.actions, if anything was changed.
 Returns the names of the arguments that were changed, none if nothing was, and created alone if there was no such handler. What counts as changed is what outbox.alter_handler() says of it.
 Errors: object_not_in_prerequisite_state where what was decided when it was created would have to change (ordered, and whether it has a URL); serialization_failure if somebody else has created or changed it since the snapshot of a REPEATABLE READ or SERIALIZABLE transaction; otherwise as outbox.create_handler() and outbox.alter_handler().';
 
@@ -2116,36 +2118,41 @@ DECLARE
 	arguments text := outbox_internal.arguments('topic');
 BEGIN
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.create_topic(topic text, %s) RETURNS void
+CREATE FUNCTION outbox.create_topic(topic text, %s, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_topic IS %L', pg_catalog.format(
 'Register a topic: say what it is and what its messages are held to. Nobody has to: other topics are staged as ever, unless outbox.unknown_topics is error.
 topic: a topic (invoice.paid), everything below one (invoice.*) or * for all. A message is held to the rules of all that take its topic. Options by name, NULL for the default:
 %s
+reason: kept in outbox.actions.
 Rules are looked at by outbox.stage() and its kin, by the triggers of outbox.watch() and by schedules; what is staged already is left alone. A message that breaks one is refused with null_value_not_allowed (require), program_limit_exceeded (max_payload) or check_violation (check_function, schema), and the description as a hint; outbox.try_stage() calls it invalid. Of the errors of a check_function those of SQLSTATE classes 22, 23 and P0 are taken to be about the payload, all others are raised as they are. Its search_path is pg_catalog, and it cannot change roles, make temporary objects or leave anything in the session.
 Errors: null_value_not_allowed, invalid_parameter_value for bad options; undefined_function or invalid_function_definition for what check_function cannot be; insufficient_privilege unless the caller may act as its owner, or if that is a superuser; feature_not_supported for a schema without extension pg_jsonschema; reserved_name for outbox''s own events (outbox.*); duplicate_object.', outbox_internal.arguments_help('topic')));
 
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.alter_topic(topic text, reset text[] DEFAULT NULL, %s) RETURNS void
+CREATE FUNCTION outbox.alter_topic(topic text, reset text[] DEFAULT NULL, %s, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.ensure_topic(topic text, %s) RETURNS text[]
+CREATE FUNCTION outbox.ensure_topic(topic text, %s, reason text DEFAULT NULL) RETURNS text[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 END $do$;
 COMMENT ON FUNCTION outbox.alter_topic IS
 'Change a registered topic: options as in outbox.create_topic(), NULL keeps what is there. For messages that are staged from its commit on.
-reset: names of options to take away. Errors: undefined_object if there is no such topic, otherwise as outbox.create_topic().';
+reset: names of options to take away.
+reason: kept in outbox.actions.
+Errors: undefined_object if there is no such topic, otherwise as outbox.create_topic().';
 COMMENT ON FUNCTION outbox.ensure_topic IS
 'Have a topic registered with exactly these options, those that are not given being the defaults: create it, change it, or leave it alone if it is so already. Several may run at once, for the same topic too.
+reason: kept in outbox.actions, if anything was changed.
 Returns the names of the options that were changed, none if nothing was, and created alone if there was no such topic. Errors: as outbox.create_topic().';
 
-CREATE FUNCTION outbox.drop_topic(topic text) RETURNS void
+CREATE FUNCTION outbox.drop_topic(topic text, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner';
 COMMENT ON FUNCTION outbox.drop_topic IS
 'Forget a registered topic and its rules. Messages of it stay, and can be staged as before, unless outbox.unknown_topics is error.
+reason: kept in outbox.actions.
 Errors: undefined_object if there is no such topic.';
 
 CREATE FUNCTION outbox.topic_definition(topic text) RETURNS text
@@ -2382,7 +2389,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.revoke_unused IS 'Internal: take EXECUTE on the consumers'' functions from those of these roles that consume nothing any more';
 
-CREATE FUNCTION outbox.grant_consumer(handler text, role name) RETURNS void
+CREATE FUNCTION outbox.grant_consumer(handler text, role name, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	pull_id int;
@@ -2397,16 +2404,17 @@ BEGIN
 	ON CONFLICT ON CONSTRAINT consumer_pkey
 	DO UPDATE SET role_oid = excluded.role_oid, home = excluded.home, granted_at = excluded.granted_at, granted_by = excluded.granted_by
 	WHERE c.role_oid <> excluded.role_oid OR c.home IS DISTINCT FROM excluded.home;
-	PERFORM outbox_internal.note_action('grant_consumer', jsonb_build_object('handler', handler, 'role', role), 1);
+	PERFORM outbox_internal.note_action('grant_consumer', jsonb_build_object('handler', handler, 'role', role), 1, reason);
 	PERFORM outbox_internal.ring_status();
 END $$;
 COMMENT ON FUNCTION outbox.grant_consumer IS
 'Allow a role, and the members of it, to consume one pull handler: to claim its messages, wait for them and settle them, and nothing else. Granting twice is once.
 handler: name of a pull handler. role: name of a role.
+reason: kept in outbox.actions.
 Grants EXECUTE on the consumers'' functions as well; each call of them is checked against the handlers the role was granted. The grant is the role''s own: it stays when the role is renamed and ends when it is dropped. In a copy of the database it counts again after outbox.adopt(), for the role that has the name there.
 Errors: undefined_object for an unknown handler or role, wrong_object_type for a push handler.';
 
-CREATE FUNCTION outbox.revoke_consumer(handler text, role name) RETURNS boolean
+CREATE FUNCTION outbox.revoke_consumer(handler text, role name, reason text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 DECLARE
 	here uuid := outbox_internal.home();
@@ -2426,76 +2434,86 @@ BEGIN
 	SELECT array_agg(g.role_oid) INTO consumers FROM gone g;
 	PERFORM outbox_internal.refresh_consumers();
 	PERFORM outbox_internal.revoke_unused(consumers);
-	PERFORM outbox_internal.note_action('revoke_consumer', jsonb_build_object('handler', handler, 'role', role), (consumers IS NOT NULL)::int);
+	PERFORM outbox_internal.note_action('revoke_consumer', jsonb_build_object('handler', handler, 'role', role), (consumers IS NOT NULL)::int, reason);
 	PERFORM outbox_internal.ring_status();
 	RETURN consumers IS NOT NULL;
 END $$;
 COMMENT ON FUNCTION outbox.revoke_consumer IS
 'Take back what outbox.grant_consumer() allowed. What the role has leased it can no longer settle; it falls due when the lease runs out.
 handler: name of a pull handler. role: name of a role, which need not exist any more.
+reason: kept in outbox.actions.
 EXECUTE on the consumers'' functions is revoked with the role''s last handler. Returns true if it had been granted. Errors: as outbox.grant_consumer().';
 
 -- Who plays which part.  (Consumers: above, one handler at a time.)
 
-CREATE FUNCTION outbox.grant_producer(role name) RETURNS void
+CREATE FUNCTION outbox.grant_producer(role name, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.grant_part('producer', role);
-	PERFORM outbox_internal.note_action('grant_producer', jsonb_build_object('role', role), 1);
+	PERFORM outbox_internal.note_action('grant_producer', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.grant_producer IS
 'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.stage_text(), outbox.stage_bytes(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), SELECT on outbox.watched and outbox.topics, and nothing else.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
+reason: kept in outbox.actions.
 Errors: undefined_object for an unknown role.';
 
-CREATE FUNCTION outbox.revoke_producer(role name) RETURNS void
+CREATE FUNCTION outbox.revoke_producer(role name, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.revoke_part('producer', role);
-	PERFORM outbox_internal.note_action('revoke_producer', jsonb_build_object('role', role), 1);
+	PERFORM outbox_internal.note_action('revoke_producer', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_producer IS
-'Take back what outbox.grant_producer() allowed. Errors: as there.';
+'Take back what outbox.grant_producer() allowed.
+reason: kept in outbox.actions.
+Errors: as there.';
 
-CREATE FUNCTION outbox.grant_operator(role name) RETURNS void
+CREATE FUNCTION outbox.grant_operator(role name, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.grant_part('operator', role);
-	PERFORM outbox_internal.note_action('grant_operator', jsonb_build_object('role', role), 1);
+	PERFORM outbox_internal.note_action('grant_operator', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.grant_operator IS
 'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, requeue_all, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, verify, health, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
+reason: kept in outbox.actions.
 Errors: undefined_object for an unknown role.';
 
-CREATE FUNCTION outbox.revoke_operator(role name) RETURNS void
+CREATE FUNCTION outbox.revoke_operator(role name, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.revoke_part('operator', role);
-	PERFORM outbox_internal.note_action('revoke_operator', jsonb_build_object('role', role), 1);
+	PERFORM outbox_internal.note_action('revoke_operator', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_operator IS
-'Take back what outbox.grant_operator() allowed, and with it what a monitor may see. Errors: as there.';
+'Take back what outbox.grant_operator() allowed, and with it what a monitor may see.
+reason: kept in outbox.actions.
+Errors: as there.';
 
-CREATE FUNCTION outbox.grant_monitor(role name) RETURNS void
+CREATE FUNCTION outbox.grant_monitor(role name, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.grant_part('monitor', role);
-	PERFORM outbox_internal.note_action('grant_monitor', jsonb_build_object('role', role), 1);
+	PERFORM outbox_internal.note_action('grant_monitor', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.grant_monitor IS
 'Allow a role, and the members of it, to watch: to read outbox.backlog, outbox.handler_stats and outbox.dispatchers, and to execute outbox.health(). These show figures and names of handlers, no content. Members of pg_monitor can do so without it.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
+reason: kept in outbox.actions.
 Errors: undefined_object for an unknown role.';
 
-CREATE FUNCTION outbox.revoke_monitor(role name) RETURNS void
+CREATE FUNCTION outbox.revoke_monitor(role name, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.revoke_part('monitor', role);
-	PERFORM outbox_internal.note_action('revoke_monitor', jsonb_build_object('role', role), 1);
+	PERFORM outbox_internal.note_action('revoke_monitor', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.revoke_monitor IS
-'Take back what outbox.grant_monitor() allowed, to an operator as well. Errors: as there.';
+'Take back what outbox.grant_monitor() allowed, to an operator as well.
+reason: kept in outbox.actions.
+Errors: as there.';
 
 CREATE FUNCTION outbox.accept(source text, message_id text, ttl interval DEFAULT '7 days') RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_accept';
@@ -4126,7 +4144,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.check_retention_tenant IS 'Internal: raise invalid_parameter_value unless this can be a tenant';
 
-CREATE FUNCTION outbox.ensure_tenant_retention(tenant text, delivered_retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL) RETURNS void
+CREATE FUNCTION outbox.ensure_tenant_retention(tenant text, delivered_retention interval DEFAULT NULL, dead_retention interval DEFAULT NULL, reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.check_retention_tenant(tenant);
@@ -4140,27 +4158,30 @@ BEGIN
 	VALUES (ensure_tenant_retention.tenant, ensure_tenant_retention.delivered_retention, ensure_tenant_retention.dead_retention)
 	ON CONFLICT ON CONSTRAINT tenant_retention_pkey
 	DO UPDATE SET delivered_retention = excluded.delivered_retention, dead_retention = excluded.dead_retention;
-	PERFORM outbox_internal.note_action('ensure_tenant_retention', jsonb_build_object('tenant', tenant, 'delivered_retention', delivered_retention, 'dead_retention', dead_retention), 1);
+	PERFORM outbox_internal.note_action('ensure_tenant_retention', jsonb_build_object('tenant', tenant, 'delivered_retention', delivered_retention, 'dead_retention', dead_retention), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.ensure_tenant_retention IS
 'Have messages of a tenant kept for longer or less long than the others, whatever handlers they were delivered to.
 tenant: as the messages are staged with. delivered_retention: how long after its settlement what was delivered is kept; dead_retention: what is dead or cancelled. Each from 0 to 36500 days; NULL: as for the others. What was said of that tenant before is replaced.
+reason: kept in outbox.actions.
 Errors: invalid_parameter_value for a bad tenant or interval, null_value_not_allowed if neither is given.';
 
-CREATE FUNCTION outbox.drop_tenant_retention(tenant text) RETURNS boolean
+CREATE FUNCTION outbox.drop_tenant_retention(tenant text, reason text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
 	PERFORM outbox_internal.check_retention_tenant(tenant);
 	DELETE FROM outbox.tenant_retention t WHERE t.tenant = drop_tenant_retention.tenant COLLATE "C";
 	IF FOUND THEN
-		PERFORM outbox_internal.note_action('drop_tenant_retention', jsonb_build_object('tenant', tenant), 1);
+		PERFORM outbox_internal.note_action('drop_tenant_retention', jsonb_build_object('tenant', tenant), 1, reason);
 		RETURN true;
 	END IF;
 	RETURN false;
 END $$;
 COMMENT ON FUNCTION outbox.drop_tenant_retention IS
 'Have messages of a tenant kept as all others are.
-tenant: as given to outbox.ensure_tenant_retention(). Returns whether it had times of its own. Errors: invalid_parameter_value for a bad tenant.';
+tenant: as given to outbox.ensure_tenant_retention().
+reason: kept in outbox.actions.
+Returns whether it had times of its own. Errors: invalid_parameter_value for a bad tenant.';
 
 CREATE PROCEDURE outbox.drain(handler text DEFAULT NULL, timeout interval DEFAULT '1 minute')
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_drain';
@@ -5292,32 +5313,35 @@ DECLARE
 	arguments text := outbox_internal.arguments('schedule');
 BEGIN
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.create_schedule(name text, %s) RETURNS int
+CREATE FUNCTION outbox.create_schedule(name text, %s, reason text DEFAULT NULL) RETURNS int
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 	EXECUTE pg_catalog.format('COMMENT ON FUNCTION outbox.create_schedule IS %L', pg_catalog.format(
 'Create a schedule: at each of its occurrences a message is staged, or a function run, once. The first one is the next after now.
 name: any text of up to 63 bytes; the dedupe key of each message is schedule:NAME:TIME. Options by name, NULL for the default:
 %s
+reason: kept in outbox.actions.
 An occurrence is missed if it cannot begin within grace of its time, or another one is due as well: the server was down or a standby, the schedule paused, the database held as a copy. catch_up says which of them take place after all: none (skip), the last (last), or all of them in their order, but not more than the newest 1000 (all).
 Returns the schedule''s id. Errors: invalid_parameter_value and others as outbox.stage() for bad options, with the position and the reason for a bad cron expression; invalid_name; wrong_object_type or invalid_function_definition for a function that it cannot be; duplicate_object; insufficient_privilege unless the caller may act as the function''s owner, or if that is a superuser.', outbox_internal.arguments_help('schedule')));
 
 	-- An expression in the second place is not to be taken for a name.
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.alter_schedule(name text, reset text[] DEFAULT NULL, new_name text DEFAULT NULL, %s) RETURNS void
+CREATE FUNCTION outbox.alter_schedule(name text, reset text[] DEFAULT NULL, new_name text DEFAULT NULL, %s, reason text DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 	EXECUTE pg_catalog.format($sql$
-CREATE FUNCTION outbox.ensure_schedule(name text, %s) RETURNS text[]
+CREATE FUNCTION outbox.ensure_schedule(name text, %s, reason text DEFAULT NULL) RETURNS text[]
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_as_owner'
 	$sql$, arguments);
 END $do$;
 COMMENT ON FUNCTION outbox.alter_schedule IS
 'Change a schedule: options as in outbox.create_schedule(), NULL keeps what is there.
 new_name: rename it. reset: names of options to put back to their defaults.
+reason: kept in outbox.actions.
 If its times change, the next occurrence is the first of the new ones after now. An occurrence that has failed is tried again at once. Waits while the schedule''s function runs. Errors: undefined_object if there is no such schedule, otherwise as outbox.create_schedule().';
 COMMENT ON FUNCTION outbox.ensure_schedule IS
 'Have a schedule with exactly these options, those that are not given being the defaults: create it, change it, or leave it alone if it is so already. It stays paused if it is.
+reason: kept in outbox.actions, if anything was changed.
 Returns the names of the options that were changed, none if nothing was, and created alone if there was no such schedule. Errors: as outbox.create_schedule().';
 
 CREATE FUNCTION outbox.schedule_definition(name text) RETURNS text
@@ -7461,6 +7485,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.report_retention IS 'Internal: the section about what is removed';
 
+CREATE FUNCTION outbox_internal.report_actions() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT outbox_internal.report_section('Actions', 'what operators did last', (
+			SELECT outbox_internal.report_table('When|Who|What|With|#Affected|Reason',
+				string_agg(format('<tr><td class="s">%s</td><td class="w">%s</td><td>%s</td><td>%s</td><td class="n">%s</td><td>%s</td></tr>',
+					outbox_internal.report_when(a.acted_at), outbox_internal.report_text(concat_ws(' as ', a.login, nullif(a.role, a.login))), outbox_internal.report_text(a.action),
+					outbox_internal.report_text(concat_ws(', ', 'message ' || a.message_id, (SELECT string_agg(g.key || ': ' || g.value, ', ') FROM jsonb_each_text(a.arguments) g)), 200),
+					outbox_internal.report_count(a.affected), outbox_internal.report_text(a.reason)), '' ORDER BY a.id DESC), NULL)
+			FROM (SELECT * FROM outbox.action t ORDER BY t.id DESC LIMIT 10) AS a HAVING count(*) > 0),
+		'There were none.', 'SELECT * FROM outbox.actions ORDER BY action_id DESC')
+$$;
+COMMENT ON FUNCTION outbox_internal.report_actions IS 'Internal: the section about what operators did';
+
 CREATE FUNCTION outbox.report(period interval DEFAULT '1 hour') RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET extra_float_digits = 1 AS $$
 #variable_conflict use_variable
@@ -7515,6 +7552,7 @@ BEGIN
 		outbox_internal.report_schedules(),
 		outbox_internal.report_unrouted(),
 		outbox_internal.report_retention(),
+		outbox_internal.report_actions(),
 		'<footer>Latencies and what came back are counted ' || coalesce('since ' || to_char(dispatcher.stats_reset, 'YYYY-MM-DD HH24:MI:SS TZ'), 'where outbox is preloaded')
 			|| '. Times are those of time zone ' || outbox_internal.report_text(current_setting('TimeZone')) || '.</footer></body></html>');
 END $$;

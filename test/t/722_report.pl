@@ -84,6 +84,8 @@ like($dead->[6], qr/^\Q<script>alert("x")<\/script>]]>\E.*☃ .+z+…$/, 'what t
 like($page->{sections}{Backlog}{rows}[0][8], qr/^paused: .*\Q$evil\E/, 'who holds up a backlog, in their words');
 ok((grep { $_->[0] eq "s $evil" } @{ $page->{sections}{Schedules}{rows} }), 'the name of a schedule');
 is($page->{sections}{'Topics that no handler takes'}{rows}[0][0], 'nobody.here', 'a topic that nobody takes');
+my ($paused) = grep { $_->[2] eq 'pause_handler' } @{ $page->{sections}{Actions}{rows} };
+is(join(' | ', @{$paused}[3 .. 5]), "handler: well | 1 | $evil", 'what operators did, and why');
 ok((grep { $_->[0] eq 'well' && $_->[1] == 1 } @{ $page->{sections}{'Slowest receivers'}{rows} }), 'requests of receivers');
 is(scalar @{ $page->{sections}{'From commit to answer'}{bars} }, 1, 'a histogram of latencies');
 like($page->{sections}{'From commit to answer'}{note}, qr/^p50 ≤ [\d.]+ (?:µs|ms|s), p90 ≤ .*, p99 ≤ /, 'with its quantiles');

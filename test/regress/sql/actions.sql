@@ -26,6 +26,22 @@ SELECT outbox.ensure_tenant_retention('acme', '1 day'), outbox.drop_tenant_reten
 SELECT * FROM pg_temp.done;
 SELECT count(*) FROM outbox.actions a WHERE a::text ~ 'hidden|whsec|token|word';
 
+-- Whatever is configured can be given a reason, which is not one of its options.
+TRUNCATE outbox.action;
+SELECT outbox.create_handler('why', '{act.*}', reason => 'create') IS NOT NULL AS created;
+SELECT outbox.alter_handler('why', max_attempts => 2, reason => 'alter'), outbox.ensure_handler('why', '{act.*}', reason => 'ensure'),
+	outbox.ensure_handler('why', '{act.*}', reason => 'nothing to do'), outbox.ensure_handler('why', '{act.*}', options => '{"max_attempts": 3, "reason": "in options"}');
+SELECT outbox.create_schedule('why', every => '1 day', topic => 'act.s', reason => 'create') IS NOT NULL AS created;
+SELECT outbox.alter_schedule('why', every => '2 days', reason => 'alter'), outbox.ensure_schedule('why', every => '1 day', topic => 'act.s', reason => 'ensure'), outbox.drop_schedule('why', 'drop');
+SELECT outbox.create_topic('act.why', reason => 'create'), outbox.alter_topic('act.why', description => 'd', reason => 'alter'),
+	outbox.ensure_topic('act.why', reason => 'ensure'), outbox.drop_topic('act.why', 'drop');
+SELECT outbox.ensure_tenant_retention('acme', '1 day', reason => 'ensure'), outbox.drop_tenant_retention('acme', 'drop');
+SELECT outbox.grant_consumer('why', 'regress_operator', 'grant'), outbox.revoke_consumer('why', 'regress_operator', 'revoke'), outbox.drop_handler('why', 'drop');
+SELECT outbox.grant_producer('regress_operator', 'grant'), outbox.revoke_producer('regress_operator', 'revoke'), outbox.grant_operator('regress_operator', 'grant'),
+	outbox.revoke_operator('regress_operator', 'revoke'), outbox.grant_monitor('regress_operator', 'grant'), outbox.revoke_monitor('regress_operator', 'revoke');
+SELECT action, arguments, reason FROM pg_temp.done;
+GRANT EXECUTE ON ALL ROUTINES IN SCHEMA outbox TO regress_operator;
+
 -- Deliveries: with a reason, not for dry runs, not for what changed nothing.
 TRUNCATE outbox.action;
 CREATE TEMP TABLE named AS SELECT n, outbox.stage('act.x', '{}', tenant => CASE WHEN n <= 2 THEN 'acme' END, key => 'private') AS id FROM generate_series(1, 6) n;
