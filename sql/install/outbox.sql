@@ -2296,7 +2296,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 	FROM (VALUES
 		('producer', '{stage,stage_text,stage_bytes,try_stage,stage_many,status,handlers_of,watch,unwatch,announce}'::text[], '{watched,topics}'::text[]),
 		('consumer', '{claim,complete,complete_many,retry,retry_many,fail,fail_many,release,release_many,extend,extend_many,wait}', '{}'),
-		('operator', '{requeue,requeue_where,requeue_all,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,message,staged,report}',
+		('operator', '{requeue,requeue_where,requeue_all,replay,cancel,cancel_where,retry_now,reschedule,pause_handler,resume_handler,prune,drain,deliver_now,verify,next_runs,pause_schedule,resume_schedule,run_now,run_schedules,health,metrics,reset_stats,status,handlers_of,find_deliveries,message,staged,report}',
 			'{messages,deliveries,waiting,dead_letters,attempts,backlog,blocked_keys,handlers,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers,unrouted,watched,schedules,retention,actions,topics}'),
 		('monitor', '{health,metrics}', '{backlog,handler_stats,stat_handlers,stat_histograms,stat_dispatcher,dispatchers}')) p (part, routines, views)
 	WHERE p.part = part.part
@@ -2476,7 +2476,7 @@ BEGIN
 	PERFORM outbox_internal.note_action('grant_operator', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.grant_operator IS
-'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, requeue_all, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, verify, health, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
+'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, requeue_all, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, deliver_now, verify, health, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 reason: kept in outbox.actions.
 Errors: undefined_object for an unknown role.';
@@ -4191,6 +4191,76 @@ handler: for this one only, push or pull. NULL: for all push handlers that are n
 Looks again and again, each time in a transaction of its own, and holds no snapshot, lock or row in between; so it cannot run inside a transaction block.
 timeout: raises object_not_in_prerequisite_state if something is still due after that time, and at once if the handler named is paused and has due deliveries.
 Other errors: undefined_object for an unknown handler, active_sql_transaction inside a transaction block or function, invalid_parameter_value for a negative timeout.';
+
+-- outbox.deliver_now(skip_ahead => true), one step: make due what push handlers that
+-- are not paused have to come, in the order in which it would have come, and what the
+-- first step finds of schedules.  Called by the dispatcher that reads it all again then,
+-- so nobody is rung for.  The action grows with each step.
+CREATE FUNCTION outbox_internal.skip_ahead(schedules boolean, caller text, INOUT action_id bigint, OUT brought bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+	most CONSTANT int := 10000;
+	clock timestamptz := clock_timestamp();
+	places tid[];
+	n bigint;
+BEGIN
+	SELECT array_agg(c.place ORDER BY c.due_at, c.message_id) INTO places
+	FROM (
+		SELECT ahead.*
+		FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id = h.id
+		CROSS JOIN LATERAL (
+			SELECT d.ctid AS place, d.due_at, d.message_id FROM outbox.delivery d
+			WHERE d.handler_id = h.id AND d.due_at > clock AND d.due_at < 'infinity'
+			ORDER BY d.due_at, d.message_id LIMIT most FOR UPDATE SKIP LOCKED) ahead
+		WHERE h.url IS NOT NULL AND h.dropped_at IS NULL AND s.paused_at IS NULL
+		LIMIT most) c;
+	UPDATE outbox.delivery d SET due_at = clock - interval '1 microsecond' * (cardinality(places) - c.nth)
+	FROM unnest(places) WITH ORDINALITY c (place, nth)
+	WHERE d.ctid = c.place;
+	GET DIAGNOSTICS brought = ROW_COUNT;
+	IF schedules THEN
+		UPDATE outbox.schedule_status t SET wake_at = clock
+		WHERE t.wake_at > clock AND t.wake_at < 'infinity' AND (SELECT c.home FROM outbox.schedule c WHERE c.id = t.schedule_id) = outbox_internal.home();
+		GET DIAGNOSTICS n = ROW_COUNT;
+		brought := brought + n;
+	END IF;
+	IF action_id IS NOT NULL THEN
+		UPDATE outbox.action a SET affected = a.affected + brought WHERE a.id = action_id;
+	ELSIF brought > 0 THEN
+		PERFORM outbox_internal.note_action('deliver_now', '{"skip_ahead": true}', brought, NULL, NULL, caller);
+		action_id := currval('outbox.action_id');
+	END IF;
+END $$;
+COMMENT ON FUNCTION outbox_internal.skip_ahead IS 'Internal: make due what push handlers have to come, and the next occurrences of schedules if asked to; how much that was';
+
+CREATE FUNCTION outbox_internal.describe_ahead() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+	SELECT string_agg(format('message %s for handler "%s" after %s attempts%s', ahead.message_id, h.name, ahead.attempts, ', the last one: ' || ahead.code), '; '
+		ORDER BY ahead.due_at, ahead.message_id)
+	FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id = h.id
+	CROSS JOIN LATERAL (
+		SELECT d.message_id, d.due_at, d.attempts, d.code FROM outbox.delivery d
+		WHERE d.handler_id = h.id AND d.due_at > clock_timestamp() AND d.due_at < 'infinity'
+		ORDER BY d.due_at, d.message_id LIMIT 3) ahead
+	WHERE h.url IS NOT NULL AND h.dropped_at IS NULL AND s.paused_at IS NULL
+$$;
+COMMENT ON FUNCTION outbox_internal.describe_ahead IS 'Internal: some of what push handlers have to come, in words; NULL if they have nothing';
+
+CREATE PROCEDURE outbox.deliver_now(skip_ahead boolean DEFAULT false, max_rounds int DEFAULT 100, timeout interval DEFAULT '1 minute',
+	INOUT delivered bigint DEFAULT NULL, INOUT retried bigint DEFAULT NULL, INOUT dead bigint DEFAULT NULL,
+	INOUT cancelled bigint DEFAULT NULL, INOUT expired bigint DEFAULT NULL, INOUT waiting bigint DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_sql_deliver_now';
+COMMENT ON PROCEDURE outbox.deliver_now IS
+'Deliver all that is due and has been committed, come back when that is done, and say what became of it: for tests, and for servers that do not preload the library. On one that does it takes the dispatcher''s place for the time, also where outbox.enabled is off.
+It starts a background worker, which does what a dispatcher does, as it does it: on_settle functions run, and schedules that are due. What is due but has to wait, for a rate, for a receiver that asked for time, for an open breaker or behind its key, is left.
+skip_ahead: wait for nothing. What is to come is made due again and again until nothing is: deliveries with a deliver_at and retries, so that what always fails is dead at the end; and of each schedule the next occurrence, once. No rate is kept meanwhile, and no breaker opens; one that was open is closed. The clock stays where it is: nothing expires by it.
+max_rounds: with skip_ahead, how often that may be done, each time with up to 10000; raises program_limit_exceeded, and says what still comes back, if there is more. What was done until then stays.
+timeout: raises object_not_in_prerequisite_state if it takes longer. Then, and if the call is cancelled, what is out gets the time of outbox.shutdown_grace to be answered and is left due otherwise.
+delivered, retried, dead, cancelled, expired: answers, to be left out: how many deliveries ended so in this call, or an attempt in another one to come; what has expired is also among the dead or cancelled. waiting: how many are outstanding after it, those of consumers and of paused handlers included.
+One call at a time has a database, others wait for it. Cannot run inside a transaction block.
+Other errors: configuration_limit_exceeded if no background worker slot is free, object_not_in_prerequisite_state in a copy before outbox.adopt(), object_in_use if the dispatcher does not make room, active_sql_transaction, read_only_sql_transaction, invalid_parameter_value for a negative limit, null_value_not_allowed.';
 
 CREATE FUNCTION outbox_internal.why_copy() RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

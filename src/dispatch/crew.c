@@ -14,6 +14,7 @@
 
 #include "compat.h"
 #include "dispatch/crew.h"
+#include "shared/errand.h"
 #include "worker/backoff.h"
 #include "worker/clock.h"
 #include "worker/worker.h"
@@ -88,10 +89,10 @@ void
 outbox_crew_start(OutboxFunctionPlace place, TimestampTz now)
 {
 	CrewMember *member = &crew[place];
-	const int	number = place;
+	const OutboxFunctionWorkerExtra extra = {place, outbox_errand_handle()};
 	const OutboxWorker what = {
 		.type = member->type, .main = member->main, .arg = ObjectIdGetDatum(MyDatabaseId),
-		.extra = &number, .extra_size = sizeof(number)
+		.extra = &extra, .extra_size = sizeof(extra)
 	};
 
 	if (leaving || member->handle != NULL || !outbox_backoff_is_over(&member->backoff, now))

@@ -8,8 +8,10 @@
  * transaction, snapshot or lock is held while a request is out.
  *
  * What it does in the database is in duties.c, when it ends in life.c.
- * Started by the launcher, one per database.  How this fits into the whole:
- * doc/architecture.md, "Processes" and "Lanes".
+ * Started by the launcher, one per database; or by a session that calls
+ * outbox.deliver_now(), for that alone and in the place of the other one
+ * (shared/errand.h).  How this fits into the whole: doc/architecture.md,
+ * "Processes" and "Lanes".
  *
  *-------------------------------------------------------------------------
  */
@@ -46,12 +48,14 @@
 #include "dispatch/reading.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
+#include "dispatch/run_errand.h"
 #include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
 #include "shared/counters.h"
 #include "shared/doorbell.h"
+#include "shared/errand.h"
 #include "worker/clock.h"
 #include "worker/installation.h"
 #include "worker/interrupt.h"
@@ -197,6 +201,7 @@ sleep_time(TimestampTz now, TimestampTz memory_due)
 	until = Min(until, outbox_settler_next());
 	until = Min(until, outbox_confirm_next());
 	until = Min(until, outbox_life_grace_end());
+	until = Min(until, outbox_errand_next());
 	until = Min(until, memory_due);
 
 	if (until < now + ms * 1000)
@@ -310,6 +315,8 @@ main_loop(void)
 		memory_due = attend_memory(now);
 		idle = outbox_send_in_flight() == 0 && outbox_outcomes_waiting() == 0 && outbox_settler_outstanding() == 0;
 		outbox_statistics_report(now, idle);
+		if (outbox_errand_runs())
+			outbox_errand_attend(now);
 		now = wait_and_count(begin, sleep_time(now, memory_due));
 	}
 }
@@ -362,6 +369,7 @@ check_installation(void)
 	}
 	if (!installation.served)
 	{
+		outbox_errand_say(OUTBOX_ERRAND_FAILED, installation.problem);
 		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH, installation.problem);
 		proc_exit(0);
 	}
@@ -371,16 +379,18 @@ check_installation(void)
 static void
 run(void)
 {
+	if (outbox_errand_runs())
+		outbox_errand_begin();
 	check_installation();
 	outbox_send_init(AllocSetContextCreate(TopMemoryContext, "outbox requests", ALLOCSET_DEFAULT_SIZES));
 	outbox_waitset_init(outbox_send_fd());
 	main_loop();
 }
 
-void
-outbox_dispatcher_main(Datum main_arg)
+static void
+dispatch(Oid dboid)
 {
-	initialize(DatumGetObjectId(main_arg));
+	initialize(dboid);
 	PG_TRY();
 	{
 		run();
@@ -393,8 +403,22 @@ outbox_dispatcher_main(Datum main_arg)
 		MemoryContextSwitchTo(iteration_context);
 		edata = CopyErrorData();
 		outbox_slot_error(edata->message);
+		outbox_errand_say(OUTBOX_ERRAND_FAILED, edata->message);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
 	proc_exit(0);
+}
+
+void
+outbox_dispatcher_main(Datum main_arg)
+{
+	dispatch(DatumGetObjectId(main_arg));
+}
+
+void
+outbox_errand_main(Datum main_arg)
+{
+	if (outbox_errand_join(DatumGetUInt32(main_arg)))
+		dispatch(outbox_errand_database());
 }

@@ -29,6 +29,7 @@
 #include "dispatch/payload.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
+#include "dispatch/run_errand.h"
 #include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "dispatch/settle.h"
@@ -64,6 +65,7 @@ typedef enum Duty
 	RESCAN,
 	SCHEDULES,
 	EXPIRY,
+	ERRAND,
 	STATUS,						/* this one and those behind it can share a transaction */
 	SETTLE,
 	READ,
@@ -138,6 +140,17 @@ commit_work(void)
 	/* A wait inside may have swallowed somebody's ring: the loop comes round once more. */
 	SetLatch(MyLatch);
 	MemoryContextSwitchTo(idle_context);
+}
+
+bool
+outbox_duties_pause(TimestampTz now)
+{
+	for (int i = 0; i < DUTIES; i++)
+	{
+		if (!may_try(i, now))
+			return true;
+	}
+	return false;
 }
 
 /* One delivery could not be read; the others of its lane must not suffer. */
@@ -316,6 +329,9 @@ outbox_duties_maintain(TimestampTz now)
 	if (outbox_life_serves() && may_try(EXPIRY, now) && outbox_expiry_next() <= now &&
 		!perform(EXPIRY, true, outbox_expiry_look, now))
 		outbox_expiry_request();
+	if (outbox_life_sends() && may_try(ERRAND, now) && outbox_errand_look_next() <= now &&
+		perform(ERRAND, true, outbox_errand_look, now))
+		outbox_errand_looked();
 	return reloaded;
 }
 
@@ -544,7 +560,10 @@ outbox_duties_next(TimestampTz now, bool sends)
 		next = Min(next, not_before_pause(EXPIRY, outbox_expiry_next()));
 	}
 	if (sends)
+	{
 		next = Min(next, not_before_pause(SCHEDULES, outbox_occurrences_look_next()));
+		next = Min(next, not_before_pause(ERRAND, outbox_errand_look_next()));
+	}
 	if (others_wanted(sends))
 		next = Min(next, not_before_pause(READ, now));
 	next = Min(next, not_before_pause(STATUS, outbox_handler_status_next()));

@@ -56,6 +56,9 @@ extern bool outbox_duties_may_settle(TimestampTz now);
 /* The process is about to end: what could not be written is tried again at once. */
 extern void outbox_duties_last_chance(void);
 
+/* Does anything wait until it may be tried again? */
+extern bool outbox_duties_pause(TimestampTz now);
+
 /* When there will be something to do. */
 extern TimestampTz outbox_duties_next(TimestampTz now, bool sends);
 

@@ -95,6 +95,12 @@ outbox_on_settle_handed_over(OutboxLane *lane)
 		put_off_recount(outbox_steady_time());
 }
 
+int
+outbox_on_settle_outstanding(void)
+{
+	return handed_over;
+}
+
 void
 outbox_on_settle_notify(void)
 {

@@ -32,6 +32,9 @@ extern void outbox_on_settle_hand_over(const OutboxDelivery *delivery);
 extern void outbox_on_settle_handed_over(OutboxLane *lane);
 extern void outbox_on_settle_notify(void);
 
+/* How many are with them, of all lanes. */
+extern int	outbox_on_settle_outstanding(void);
+
 /* The doorbell says that so many of a lane (NULL: of none that is known) have been settled. */
 extern void outbox_on_settle_ended(OutboxLane *lane, int n);
 

@@ -26,6 +26,7 @@
 #include "dispatch/settler.h"
 #include "dispatch/unsent.h"
 #include "guc.h"
+#include "shared/errand.h"
 #include "worker/slot.h"
 
 /* Whoever needs the database for a command waits no longer than that, whatever the grace is. */
@@ -78,7 +79,8 @@ start_leaving(TimestampTz now)
 	outbox_settler_leave();
 	outbox_duties_last_chance();
 
-	if (outbox_slot_is_locked_out())
+	/* Who has served an errand makes room for the one whose place it took. */
+	if (outbox_slot_is_locked_out() || outbox_errand_runs())
 		outbox_slot_leave(OUTBOX_DISPATCHER_LOCKED_OUT, NULL);
 	else if (outbox_reload_mismatch() != NULL)
 		outbox_slot_leave(OUTBOX_DISPATCHER_MISMATCH, outbox_reload_mismatch());
@@ -100,15 +102,19 @@ set_sending(bool sends)
 		SetLatch(MyLatch);
 }
 
-/* What outbox.dispatchers shows of one that stays. */
-static void
-show_state(void)
+/* Who calls outbox.deliver_now() has said that something is to be sent. */
+static bool
+may_send(void)
+{
+	return outbox_enabled || outbox_errand_runs();
+}
+
+const char *
+outbox_life_problem(void)
 {
 	const char *problem = outbox_duties_problem();
-	TimestampTz since = 0;
-	const char *shortage = outbox_unsent_problem(&since);
+	TimestampTz since;
 
-	outbox_slot_shortage(shortage, since);
 	if (problem == NULL)
 		problem = outbox_outcomes_problem();
 	if (problem == NULL)
@@ -118,13 +124,24 @@ show_state(void)
 	if (problem == NULL)
 		problem = outbox_occurrences_problem();
 	if (problem == NULL)
-		problem = shortage;
+		problem = outbox_unsent_problem(&since);
+	return problem;
+}
 
+/* What outbox.dispatchers shows of one that stays. */
+static void
+show_state(void)
+{
+	TimestampTz since = 0;
+	const char *shortage = outbox_unsent_problem(&since);
+	const char *problem = outbox_life_problem();
+
+	outbox_slot_shortage(shortage, since);
 	if (!outbox_reload_is_known())
 		outbox_slot_error(outbox_duties_problem());
 	else if (outbox_reload_why_copy() != NULL)
 		outbox_slot_state(OUTBOX_DISPATCHER_HELD, outbox_reload_why_copy());
-	else if (!outbox_enabled)
+	else if (!may_send())
 		outbox_slot_state(OUTBOX_DISPATCHER_DISABLED, problem);
 	else
 		outbox_slot_state(OUTBOX_DISPATCHER_RUNNING, problem);
@@ -133,11 +150,11 @@ show_state(void)
 void
 outbox_life_note(TimestampTz now)
 {
-	if (!leaving && (ShutdownRequestPending || outbox_slot_is_locked_out() || outbox_reload_is_gone()))
+	if (!leaving && (ShutdownRequestPending || outbox_slot_is_locked_out() || outbox_reload_is_gone() || outbox_errand_is_over()))
 		start_leaving(now);
 	serving = !leaving && outbox_duties_know_settings() &&
 		outbox_reload_is_known() && outbox_reload_why_copy() == NULL;
-	set_sending(serving && outbox_enabled);
+	set_sending(serving && may_send());
 	if (!leaving)
 		show_state();
 }

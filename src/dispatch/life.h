@@ -4,7 +4,8 @@
  *		Whether the dispatcher sends, holds or leaves.
  *
  * It leaves when it is asked to by SIGTERM, when a command needs the database
- * for itself, and when the extension is gone or of another version.  What is
+ * for itself, when its errand is over (shared/errand.h), and when the extension
+ * is gone or of another version.  What is
  * out then gets a grace (outbox.shutdown_grace) to be answered and settled;
  * what is not settled at its end is sent again by the next dispatcher.
  *
@@ -25,6 +26,9 @@ extern bool outbox_life_sends(void);
 
 /* Is this database's outbox in its hands?  Also while it is to send nothing (outbox.enabled is off). */
 extern bool outbox_life_serves(void);
+
+/* What cannot be done at the moment, whoever it is that cannot, in words; NULL: all goes well. */
+extern const char *outbox_life_problem(void);
 
 /* Has it been decided that the process ends?  When its grace ends; DT_NOEND: it stays. */
 extern bool outbox_life_is_leaving(void);

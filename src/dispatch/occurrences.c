@@ -19,6 +19,7 @@
 #include "dispatch/crew.h"
 #include "dispatch/occurrences.h"
 #include "guc.h"
+#include "shared/errand.h"
 #include "table/relation.h"
 #include "worker/clock.h"
 #include "worker/worker.h"
@@ -108,7 +109,7 @@ outbox_occurrences_look(TimestampTz now)
 		kinds[i].wake_at = read_time(&row, i + 1);
 	/* Whoever stages messages of schedules tells events, too, and looks after retention in between. */
 	kinds[0].wake_at = Min(kinds[0].wake_at, read_time(&row, lengthof(kinds) + 2));
-	kinds[0].retain_at = outbox_auto_prune ? read_time(&row, lengthof(kinds) + 1) : DT_NOEND;
+	kinds[0].retain_at = outbox_auto_prune && !outbox_errand_runs() ? read_time(&row, lengthof(kinds) + 1) : DT_NOEND;
 	SPI_finish();
 
 	/* Workers that are there look for themselves. */
@@ -179,6 +180,17 @@ TimestampTz
 outbox_occurrences_next(void)
 {
 	return next_start;
+}
+
+bool
+outbox_occurrences_are_over(TimestampTz now)
+{
+	for (int i = 0; i < lengthof(kinds); i++)
+	{
+		if (outbox_to_steady(kinds[i].wake_at) <= now)
+			return false;
+	}
+	return outbox_occurrences_look_next() > now;
 }
 
 const char *

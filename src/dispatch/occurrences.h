@@ -38,6 +38,9 @@ extern bool outbox_occurrences_look(TimestampTz now);
 extern void outbox_occurrences_attend(TimestampTz now, bool allowed);
 extern TimestampTz outbox_occurrences_next(void);
 
+/* Was there nothing to do for any schedule at the last look?  While a worker does something, only another look can tell. */
+extern bool outbox_occurrences_are_over(TimestampTz now);
+
 /* Why no schedule can be run at the moment, in words; NULL: nothing is in the way. */
 extern const char *outbox_occurrences_problem(void);
 

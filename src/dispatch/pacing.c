@@ -16,6 +16,7 @@
 #include "dispatch/pacing.h"
 #include "dispatch/reading.h"
 #include "dispatch/schedule.h"
+#include "shared/errand.h"
 
 /* A batch that is not full waits for more messages, but not for longer than its handler says. */
 static TimestampTz
@@ -23,7 +24,7 @@ batch_deadline(const OutboxLane *lane)
 {
 	const OutboxDelivery *oldest;
 
-	if (lane->handler->batch_wait == 0 || lane->nqueued >= lane->handler->batch_size)
+	if (lane->handler->batch_wait == 0 || lane->nqueued >= lane->handler->batch_size || outbox_errand_runs())
 		return DT_NOBEGIN;
 	oldest = dlist_container(OutboxDelivery, link, lane->queue.head.next);
 	return oldest->due_since + lane->handler->batch_wait * 1000;
@@ -34,6 +35,8 @@ outbox_lane_held_until(OutboxLane *lane, TimestampTz now)
 {
 	TimestampTz when = Max(lane->hold_until, lane->unsent_until);
 
+	if (outbox_errand_skips())
+		return lane->unsent_until;
 	when = Max(when, outbox_rate_limit_next(&lane->rate, now));
 	when = Max(when, outbox_throttle_next(&lane->throttle, now));
 	if (lane->breaker.state == OUTBOX_BREAKER_OPEN)

@@ -25,6 +25,7 @@
 #include "dispatch/schedule.h"
 #include "dispatch/send.h"
 #include "format/request.h"
+#include "shared/errand.h"
 #include "table/relation.h"
 #include "worker/clock.h"
 #include "worker/installation.h"
@@ -200,16 +201,23 @@ restore(OutboxLane *lane, const OutboxHandler *handler)
 {
 	const OutboxHandlerRow *row = &seen_row;
 
+	lane->failing.since = lane->shown_since = past_time(row->failing_since);
+	/* Its attempts are counted anew. */
+	if (row->recent_failures > 0)
+		outbox_handler_status_changed(lane);
+	if (outbox_errand_skips())
+	{
+		/* As if that time had passed, and it had gone well since. */
+		if (row->breaker != OUTBOX_BREAKER_CLOSED || row->throttled_to > 0 || row->held_until != 0)
+			outbox_handler_status_changed(lane);
+		return;
+	}
 	if (row->breaker != OUTBOX_BREAKER_CLOSED)
 		outbox_breaker_restore(&lane->breaker, &handler->breaker, row->breaker, outbox_to_steady(row->breaker_until),
 							   past_time(row->down_since), row->breaker_reason, seen_now);
 	outbox_throttle_restore(&lane->throttle, row->throttled_to, seen_now);
 	if (row->held_until != 0)
 		lane->hold_until = outbox_to_steady(row->held_until);
-	lane->failing.since = lane->shown_since = past_time(row->failing_since);
-	/* Its attempts are counted anew. */
-	if (row->recent_failures > 0)
-		outbox_handler_status_changed(lane);
 }
 
 /* No wait is longer than the handler's options allow, as they are now. */

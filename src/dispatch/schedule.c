@@ -96,6 +96,12 @@ outbox_lanes_any_ready(void)
 	return !dlist_is_empty(&ready_lanes);
 }
 
+bool
+outbox_lanes_any_crowded(void)
+{
+	return !dlist_is_empty(&crowded_lanes);
+}
+
 void
 outbox_lane_wake_at(OutboxLane *lane, TimestampTz when)
 {

@@ -25,6 +25,7 @@ extern bool outbox_lanes_any_ready(void);
 /* The lane can send, or read, no more until requests end or memory is given back, of whatever lane; and some have. */
 extern void outbox_lane_crowded(OutboxLane *lane);
 extern void outbox_lanes_have_room(void);
+extern bool outbox_lanes_any_crowded(void);
 
 /* Have the lane looked at when that time has come, if not before; and those whose time has. */
 extern void outbox_lane_wake_at(OutboxLane *lane, TimestampTz when);

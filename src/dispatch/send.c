@@ -33,6 +33,7 @@
 #include "policy/blocked_networks.h"
 #include "policy/outcome.h"
 #include "shared/counters.h"
+#include "shared/errand.h"
 #include "table/attempt_log.h"
 #include "worker/clock.h"
 
@@ -673,10 +674,14 @@ tell_lane(Outgoing *request, TimestampTz now)
 
 	if (request->renewals != lane->renewals)
 		return;
-	tell_breaker(lane, request->handler, verdict, now);
-	tell_throttle(lane, &request->exchange, verdict, now);
-	if (verdict->lane_wait > 0)
-		hold_lane(lane, now + verdict->lane_wait * 1000);
+	/* Who does not wait has nothing to learn for how long to. */
+	if (!outbox_errand_skips())
+	{
+		tell_breaker(lane, request->handler, verdict, now);
+		tell_throttle(lane, &request->exchange, verdict, now);
+		if (verdict->lane_wait > 0)
+			hold_lane(lane, now + verdict->lane_wait * 1000);
+	}
 	for (int i = 0; i < request->n; i++)
 	{
 		OutboxState state = request->deliveries[i]->verdict.state;

@@ -26,6 +26,7 @@
 #include "dispatch/settle.h"
 #include "dispatch/settler.h"
 #include "guc.h"
+#include "shared/errand.h"
 #include "worker/backoff.h"
 #include "worker/clock.h"
 #include "worker/worker.h"
@@ -367,7 +368,7 @@ does_pay(int out)
 static bool
 is_welcome(TimestampTz now)
 {
-	return !leaving && outbox_settler && !outbox_workers_are_lacking(outbox_to_wall(now));
+	return !leaving && outbox_settler && !outbox_errand_runs() && !outbox_workers_are_lacking(outbox_to_wall(now));
 }
 
 static bool

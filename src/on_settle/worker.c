@@ -26,7 +26,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
@@ -263,7 +262,7 @@ main_loop(void)
 void
 outbox_on_settle_main(Datum main_arg)
 {
-	memcpy(&number, MyBgworkerEntry->bgw_extra, sizeof(number));
+	number = outbox_function_worker_place();
 	if (outbox_function_worker_begin(DatumGetObjectId(main_arg), number, &watch))
 	{
 		iteration_context = outbox_function_worker_context();

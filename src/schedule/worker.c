@@ -26,7 +26,6 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -37,6 +36,7 @@
 #include "schedule/events.h"
 #include "schedule/retention.h"
 #include "schedule/run.h"
+#include "shared/errand.h"
 #include "shared/function_slot.h"
 #include "table/relation.h"
 #include "worker/backoff.h"
@@ -160,6 +160,9 @@ try_to_work(TimestampTz now)
 static void
 main_loop(void)
 {
+	/* Who delivers on an errand removes nothing. */
+	bool		retains = place == OUTBOX_PLACE_MESSAGES && !outbox_errand_runs();
+
 	while (!ShutdownRequestPending && !outbox_function_slot_must_leave())
 	{
 		TimestampTz now = GetCurrentTimestamp();
@@ -172,14 +175,13 @@ main_loop(void)
 		if (outbox_backoff_is_over(&trouble, now) && try_to_work(now))
 			continue;
 		if (place == OUTBOX_PLACE_MESSAGES)
-		{
 			outbox_events_work(GetCurrentTimestamp());
+		if (retains)
 			outbox_retention_work(GetCurrentTimestamp());
-		}
 
 		now = GetCurrentTimestamp();
 		if (place == OUTBOX_PLACE_MESSAGES)
-			aside_at = Min(outbox_events_next(), outbox_retention_next(now));
+			aside_at = Min(outbox_events_next(), retains ? outbox_retention_next(now) : DT_NOEND);
 		if (!outbox_backoff_is_over(&trouble, now))
 			until = outbox_backoff_until(&trouble);
 		else if (Min(wake_at, aside_at) > now + IDLE_US)
@@ -195,10 +197,7 @@ main_loop(void)
 void
 outbox_schedule_main(Datum main_arg)
 {
-	int			number;
-
-	memcpy(&number, MyBgworkerEntry->bgw_extra, sizeof(number));
-	place = number;
+	place = outbox_function_worker_place();
 	if (outbox_function_worker_begin(DatumGetObjectId(main_arg), place, &watch))
 		main_loop();
 	outbox_function_worker_end();

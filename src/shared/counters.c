@@ -45,6 +45,7 @@ typedef struct CountersShared
 } CountersShared;
 
 static CountersShared *shared = NULL;
+static pg_atomic_uint64 *tally = NULL;
 
 /* A quarter more than can be used, so that looking for what is not there ends soon. */
 static int
@@ -224,10 +225,24 @@ add(OutboxCounters *counters, int counter, int64 n)
 }
 
 void
+outbox_counters_tally(pg_atomic_uint64 *counts)
+{
+	tally = counts;
+}
+
+bool
+outbox_counters_wanted(void)
+{
+	return shared != NULL || tally != NULL;
+}
+
+void
 outbox_count(OutboxCounted *counted, int counter, int64 n)
 {
 	OutboxCounters *counters = counters_of(counted);
 
+	if (tally != NULL && counted->handler_id != OUTBOX_COUNTED_DISPATCHER && counter < OUTBOX_COUNT_TIMES)
+		(void) pg_atomic_fetch_add_u64(&tally[counter], n);
 	if (counters != NULL)
 		add(counters, counter, n);
 	else if (counted->handler_id != OUTBOX_COUNTED_DISPATCHER)

@@ -120,6 +120,16 @@ typedef struct OutboxCounted
 extern Size outbox_counters_shmem_size(void);
 extern void outbox_counters_shmem_startup(void);
 
+/*
+ * Count what is done in this process in these as well, by OutboxCounter: there
+ * are OUTBOX_COUNT_TIMES of them, for all handlers together (errand.h).  Also
+ * without shared memory.
+ */
+extern void outbox_counters_tally(pg_atomic_uint64 *counts);
+
+/* Is there anything to count in? */
+extern bool outbox_counters_wanted(void);
+
 /* Count something of this database at once. */
 extern void outbox_count(OutboxCounted *counted, int counter, int64 n);
 extern void outbox_count_time(OutboxCounted *counted, OutboxHistogram histogram, int64 us);

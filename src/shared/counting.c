@@ -155,7 +155,7 @@ note(int32 handler_id, int counter, int64 n)
 	int			i;
 
 	/* Where nothing is counted, nothing is noted. */
-	if (outbox_counters_size() == 0)
+	if (!outbox_counters_wanted())
 		return;
 	i = find_note(key);
 	if (i < 0)

@@ -15,6 +15,7 @@
 #include "shared/lockout.h"
 
 static bool raised = false;		/* this backend has a lockout somewhere */
+static pid_t exempt_from = 0;	/* whose lockouts do not count here; 0: nobody's */
 
 /* Caller holds the mutex. */
 static pid_t *
@@ -69,12 +70,18 @@ outbox_lockouts_lower(void)
 	outbox_wake_launcher(true);
 }
 
+void
+outbox_lockout_exempt(pid_t session)
+{
+	exempt_from = session;
+}
+
 bool
 outbox_is_locked_out_locked(const OutboxDatabase *slot)
 {
 	for (int i = 0; i < OUTBOX_MAX_LOCKOUTS; i++)
 	{
-		if (slot->locked_out_by[i] != 0)
+		if (slot->locked_out_by[i] != 0 && slot->locked_out_by[i] != exempt_from)
 			return true;
 	}
 	return false;

@@ -27,6 +27,9 @@ extern bool outbox_lockout_raise(OutboxDatabase *slot, pid_t *pid, int *procno);
 /* Lower every lockout of this backend.  Called by the transaction callback; never fails. */
 extern void outbox_lockouts_lower(void);
 
+/* What this process does is done for that session: its lockouts are for others. */
+extern void outbox_lockout_exempt(pid_t session);
+
 /* Caller holds the slot's mutex: has anybody raised a lockout? */
 extern bool outbox_is_locked_out_locked(const OutboxDatabase *slot);
 

@@ -38,10 +38,9 @@ static shmem_request_hook_type prev_shmem_request_hook = NULL;
 #endif
 
 static Size
-shared_size(void)
+shared_size(int ndatabases)
 {
-	return add_size(offsetof(OutboxShared, databases),
-					mul_size(outbox_max_databases, sizeof(OutboxDatabase)));
+	return add_size(offsetof(OutboxShared, databases), mul_size(ndatabases, sizeof(OutboxDatabase)));
 }
 
 static void
@@ -51,7 +50,7 @@ request_shared_memory(void)
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
 #endif
-	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(shared_size(outbox_max_databases));
 	RequestAddinShmemSpace(outbox_pull_shmem_size());
 	RequestAddinShmemSpace(outbox_counters_shmem_size());
 	RequestNamedLWLockTranche("outbox", 1);
@@ -151,6 +150,20 @@ count_crashes(void)
 	return crashes;
 }
 
+/* With nobody in it. */
+static void
+init_shared(OutboxShared *memory, int ndatabases)
+{
+	memset(memory, 0, offsetof(OutboxShared, databases));
+	SpinLockInit(&memory->mutex);
+	memory->launcher_procno = -1;
+	pg_atomic_init_u64(&memory->workers_lack_until, 0);
+	pg_atomic_init_u64(&memory->last_id, 0);
+	memory->ndatabases = ndatabases;
+	for (int i = 0; i < ndatabases; i++)
+		init_database_slot(&memory->databases[i]);
+}
+
 static void
 startup_shared_memory(void)
 {
@@ -160,19 +173,12 @@ startup_shared_memory(void)
 		prev_shmem_startup_hook();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	outbox_shared = ShmemInitStruct("outbox", shared_size(), &found);
+	outbox_shared = ShmemInitStruct("outbox", shared_size(outbox_max_databases), &found);
 	if (!found)
 	{
-		memset(outbox_shared, 0, offsetof(OutboxShared, databases));
+		init_shared(outbox_shared, outbox_max_databases);
 		outbox_shared->lock = &(GetNamedLWLockTranche("outbox"))->lock;
-		SpinLockInit(&outbox_shared->mutex);
-		outbox_shared->launcher_procno = -1;
 		outbox_shared->crashes = count_crashes();
-		pg_atomic_init_u64(&outbox_shared->workers_lack_until, 0);
-		pg_atomic_init_u64(&outbox_shared->last_id, 0);
-		outbox_shared->ndatabases = outbox_max_databases;
-		for (int i = 0; i < outbox_max_databases; i++)
-			init_database_slot(&outbox_shared->databases[i]);
 	}
 	outbox_pull_shmem_startup();
 	outbox_counters_shmem_startup();
@@ -194,6 +200,40 @@ outbox_shmem_init(void)
 	shmem_startup_hook = startup_shared_memory;
 }
 
+Size
+outbox_shmem_single_size(void)
+{
+	return shared_size(1);
+}
+
+void
+outbox_shmem_single_init(OutboxShared *memory, Oid dboid)
+{
+	init_shared(memory, 1);
+	memory->databases[0].dboid = dboid;
+}
+
+void
+outbox_shmem_use(OutboxShared *memory)
+{
+	Assert(outbox_shared == NULL && my_database == NULL);
+	outbox_shared = memory;
+}
+
+static void
+lock_slots(LWLockMode mode)
+{
+	if (outbox_shared->lock != NULL)
+		LWLockAcquire(outbox_shared->lock, mode);
+}
+
+static void
+unlock_slots(void)
+{
+	if (outbox_shared->lock != NULL)
+		LWLockRelease(outbox_shared->lock);
+}
+
 /* Caller holds the lock. */
 static OutboxDatabase *
 slot_of(Oid dboid)
@@ -213,9 +253,9 @@ outbox_find_database(Oid dboid)
 
 	if (outbox_shared == NULL)
 		return NULL;
-	LWLockAcquire(outbox_shared->lock, LW_SHARED);
+	lock_slots(LW_SHARED);
 	db = slot_of(dboid);
-	LWLockRelease(outbox_shared->lock);
+	unlock_slots();
 	return db;
 }
 
@@ -227,11 +267,11 @@ outbox_reserve_database(Oid dboid)
 	if (db != NULL || outbox_shared == NULL)
 		return db;
 
-	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	db = slot_of(dboid);
 	if (db == NULL && (db = slot_of(InvalidOid)) != NULL)
 		assign_slot(db, dboid);
-	LWLockRelease(outbox_shared->lock);
+	unlock_slots();
 	return db;
 }
 
@@ -266,11 +306,11 @@ outbox_release_database(Oid dboid)
 
 	if (outbox_shared == NULL)
 		return;
-	LWLockAcquire(outbox_shared->lock, LW_EXCLUSIVE);
+	lock_slots(LW_EXCLUSIVE);
 	db = slot_of(dboid);
 	if (db != NULL && !is_in_use(db))
 		assign_slot(db, InvalidOid);
-	LWLockRelease(outbox_shared->lock);
+	unlock_slots();
 }
 
 OutboxDatabase *

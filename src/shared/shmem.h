@@ -178,7 +178,7 @@ typedef struct OutboxDatabase
 
 typedef struct OutboxShared
 {
-	LWLock	   *lock;			/* allocation of database slots */
+	LWLock	   *lock;			/* allocation of database slots; NULL: the only one is given away for good */
 
 	slock_t		mutex;
 	pid_t		launcher_pid;
@@ -206,6 +206,15 @@ extern OutboxShared *outbox_shared;
 
 /* Ask for shared memory (from _PG_init, in the postmaster) and set it up. */
 extern void outbox_shmem_init(void);
+
+/*
+ * Memory of the same kind for a single database, on a server that has none
+ * (errand.h): how large it is, making it, and taking it for the server's from
+ * now on, in a process that has not asked for a slot yet.
+ */
+extern Size outbox_shmem_single_size(void);
+extern void outbox_shmem_single_init(OutboxShared *memory, Oid dboid);
+extern void outbox_shmem_use(OutboxShared *memory);
 
 /*
  * This backend's database slot, or NULL when the library was not preloaded

@@ -24,6 +24,7 @@
 
 #include "common/session.h"
 #include "compat.h"
+#include "shared/errand.h"
 #include "worker/backoff.h"
 #include "worker/function_worker.h"
 #include "worker/installation.h"
@@ -31,6 +32,7 @@
 #include "worker/settings.h"
 #include "worker/statistics.h"
 #include "worker/work.h"
+#include "worker/worker.h"
 
 /* Settings that could not be read are tried again after this time. */
 #define SETTINGS_RETRY_US USECS_PER_SEC
@@ -63,10 +65,31 @@ is_installed(void)
 	return installation.installed && installation.served && installation.why_copy[0] == '\0';
 }
 
+OutboxFunctionPlace
+outbox_function_worker_place(void)
+{
+	OutboxFunctionWorkerExtra extra;
+
+	memcpy(&extra, MyBgworkerEntry->bgw_extra, sizeof(extra));
+	return extra.place;
+}
+
+/* Serve the errand that the dispatcher serves, if it does.  False: that has ended. */
+static bool
+join_errand(void)
+{
+	OutboxFunctionWorkerExtra extra;
+
+	memcpy(&extra, MyBgworkerEntry->bgw_extra, sizeof(extra));
+	return extra.errand == DSM_HANDLE_INVALID || outbox_errand_join(extra.errand);
+}
+
 bool
 outbox_function_worker_begin(Oid dboid, OutboxFunctionPlace place, const OutboxUserFunctionWatch *watch)
 {
 	outbox_interrupts_before_connection();
+	if (!join_errand())
+		proc_exit(0);
 	if (outbox_function_slot_take(dboid, place) == NULL)
 		proc_exit(0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);

@@ -14,6 +14,9 @@
 #include "common/user_function.h"
 #include "shared/function_slot.h"
 
+/* The place that this worker was started for. */
+extern OutboxFunctionPlace outbox_function_worker_place(void);
+
 /*
  * Take the place and connect to the database; ends the process if that cannot
  * be.  False if nothing may run here: the extension is not there, of another

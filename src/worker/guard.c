@@ -186,12 +186,9 @@ may_run(const GuardedCommand *command, Oid dboid)
 	return template;
 }
 
-/*
- * Ask the dispatcher to leave, and wait until it has.  Should it be waiting
- * itself, for a lock or a standby, the signal ends that.
- */
-static void
-wait_for_departure(OutboxDatabase *slot)
+/* Should the dispatcher be waiting itself, for a lock or a standby, the signal ends that. */
+bool
+outbox_guard_clear(OutboxDatabase *slot)
 {
 	TimestampTz begin = GetCurrentTimestamp();
 	bool		signalled = false;
@@ -204,7 +201,7 @@ wait_for_departure(OutboxDatabase *slot)
 		TimestampTz waited = GetCurrentTimestamp() - begin;
 
 		if ((locked_out && pid == 0) || waited >= LEAVE_TIMEOUT_US)
-			return;
+			return locked_out && pid == 0;
 		outbox_set_latch(procno);
 		if (pid != 0 && !signalled && waited >= SIGNAL_AFTER_US)
 		{
@@ -225,7 +222,7 @@ clear_database(const GuardedCommand *command)
 	OutboxDatabase *slot = OidIsValid(dboid) ? outbox_find_database(dboid) : NULL;
 
 	if (slot != NULL && may_run(command, dboid))
-		wait_for_departure(slot);
+		(void) outbox_guard_clear(slot);
 }
 
 static void

@@ -16,8 +16,17 @@
 #ifndef OUTBOX_GUARD_H
 #define OUTBOX_GUARD_H
 
+#include "shared/shmem.h"
+
 /* Install the hooks; from _PG_init when preloaded. */
 extern void outbox_guard_init(void);
+
+/*
+ * Lock dispatchers out of this slot's database until the transaction ends, ask
+ * the one that is there to leave, and wait until it has, together with what it
+ * has started.  False if it has not within ten seconds.
+ */
+extern bool outbox_guard_clear(OutboxDatabase *slot);
 
 /* The transaction has ended: what was locked out may come back.  Called by the transaction callback; never fails. */
 extern void outbox_guard_at_end(void);

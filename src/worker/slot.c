@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "compat.h"
+#include "shared/errand.h"
 #include "shared/lockout.h"
 #include "worker/slot.h"
 
@@ -166,7 +167,7 @@ outbox_slot_state(OutboxDispatcherState state, const char *text)
 	memcpy(slot->last_error, error, sizeof(error));
 	SpinLockRelease(&slot->mutex);
 
-	if (before != state)
+	if (before != state && !outbox_errand_runs())
 		log_state(state, text);
 	/* The launcher starts only so many at a time. */
 	if (before == OUTBOX_DISPATCHER_STARTING)

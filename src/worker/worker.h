@@ -5,7 +5,9 @@
  *		are registered.
  *
  *		launcher			one per server, registered by the postmaster at start
- *		dispatcher			one per database that has the extension, by the launcher
+ *		dispatcher			one per database that has the extension, by the launcher;
+ *							in its place one for a call of outbox.deliver_now(), by
+ *							the session that calls
  *		on_settle worker	one per database that has on_settle functions, and a
  *							spare, by the dispatcher
  *		schedule worker		two per database at most, around occurrences of schedules,
@@ -16,7 +18,7 @@
  *
  * What wakes and ends each of them: doc/architecture.md, "Processes".
  *
- * Processes: all workers.
+ * Processes: all workers, and sessions that start one.
  *
  *-------------------------------------------------------------------------
  */
@@ -27,6 +29,7 @@
 
 #include "datatype/timestamp.h"
 #include "postmaster/bgworker.h"
+#include "storage/dsm.h"
 
 /* Entry points, each in the file of its process; the postmaster finds them by name. */
 extern PGDLLEXPORT void outbox_launcher_main(Datum main_arg);
@@ -34,7 +37,10 @@ extern PGDLLEXPORT void outbox_launcher_main(Datum main_arg);
 /* The argument is the OID of the database. */
 extern PGDLLEXPORT void outbox_dispatcher_main(Datum main_arg);
 
-/* The argument is the OID of the database; extra is the worker's number, an int. */
+/* The same for one call of outbox.deliver_now(); the argument is the handle of a segment of dynamic shared memory (shared/errand.h). */
+extern PGDLLEXPORT void outbox_errand_main(Datum main_arg);
+
+/* The argument is the OID of the database; extra is an OutboxFunctionWorkerExtra. */
 extern PGDLLEXPORT void outbox_on_settle_main(Datum main_arg);
 
 /* The same, for the places of schedules. */
@@ -42,6 +48,13 @@ extern PGDLLEXPORT void outbox_schedule_main(Datum main_arg);
 
 /* The argument is the handle of a segment of dynamic shared memory (dispatch/receipt.h); extra is the OID of the database. */
 extern PGDLLEXPORT void outbox_settler_main(Datum main_arg);
+
+/* What workers that run functions of users are told. */
+typedef struct OutboxFunctionWorkerExtra
+{
+	int			place;			/* an OutboxFunctionPlace */
+	dsm_handle	errand;			/* that its dispatcher serves; DSM_HANDLE_INVALID: none */
+} OutboxFunctionWorkerExtra;
 
 /* Register the launcher with the postmaster; from _PG_init when preloaded. */
 extern void outbox_register_launcher(void);

@@ -19,6 +19,7 @@ INSERT INTO privilege VALUES
 ('function', 'create_schedule alter_schedule ensure_schedule drop_schedule schedule_definition', 'W'),
 ('function', 'create_topic alter_topic ensure_topic drop_topic topic_definition', 'W'),
 ('procedure', 'drain', 'OW'),
+('procedure', 'deliver_now', 'OW'),
 ('function', 'health metrics', 'OMW'),
 ('function', 'reset_stats staged report', 'OW'),
 ('function', 'create_handler alter_handler ensure_handler drop_handler handler_definition rotate_secret erase_tenant erase_key erase_message adopt accept', 'W'),
@@ -27,7 +28,7 @@ INSERT INTO privilege VALUES
 ('view', 'actions', 'OW'),
 ('table', 'action', 'W'),
 ('sequence', 'action_id', 'W'),
-('internal', 'note_action note_change forget_in_actions prune_actions requeue_batch count_settled', 'W'),
+('internal', 'note_action note_change forget_in_actions prune_actions requeue_batch count_settled skip_ahead describe_ahead', 'W'),
 ('function', 'grant_producer revoke_producer grant_consumer revoke_consumer grant_operator revoke_operator grant_monitor revoke_monitor', 'W'),
 -- internal, in a schema that nobody but the owner may use: what a view calls
 ('internal', 'dispatchers backlog stat_handlers stat_histograms stat_dispatcher', 'OMW'),

@@ -17,7 +17,8 @@ use Test::More;
 my $root = dirname(__FILE__) . '/../..';
 my @pages = map { s{^\Q$root\E/}{}r } "$root/README.md", "$root/CONTRIBUTING.md", sort(glob "$root/doc/*.md"), sort(glob "$root/doc/*/*.md");
 my $receiver = HttpReceiver->start;
-my $node = OutboxCluster->create('docs', extension => 0);
+# Each page has a database, and what it calls needs workers beside their dispatchers.
+my $node = OutboxCluster->create('docs', extension => 0, conf => "max_worker_processes = 60\n");
 $node->sql("ALTER SYSTEM SET log_min_messages = 'warning'");
 
 # The fenced blocks of a page: language, text and the line that they begin on.

@@ -127,7 +127,8 @@ my %refused = (
 	prune => 'SELECT outbox.prune()',
 	ensure_tenant_retention => "SELECT outbox.ensure_tenant_retention('t', '1 day')",
 	drop_tenant_retention => "SELECT outbox.drop_tenant_retention('t')",
-	adopt => 'SELECT outbox.adopt()');
+	adopt => 'SELECT outbox.adopt()',
+	deliver_now => 'CALL outbox.deliver_now()');
 my %in_pull = map { $_ => 1 } qw(claim complete complete_many retry retry_many fail fail_many release release_many extend extend_many wait grant_consumer revoke_consumer);
 my $writers = q{SELECT string_agg(DISTINCT proname, ' ' ORDER BY proname) FROM pg_proc
 	WHERE pronamespace = 'outbox'::regnamespace AND proname NOT IN ('verify', 'health', 'drain', 'next_runs', 'announce', 'status', 'handlers_of',
