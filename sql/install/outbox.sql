@@ -3522,7 +3522,7 @@ BEGIN
 	-- Events about them quote their errors.
 	ids := ids || ARRAY(
 		SELECT e.id FROM outbox.message e
-		WHERE e.correlation_id = ANY (ARRAY(SELECT coalesce(m.correlation_id, m.id::text) FROM outbox.message m WHERE m.id = ANY (ids)))
+		WHERE EXISTS (SELECT FROM outbox.handler h WHERE outbox_internal.takes_events(h.topics)) AND e.correlation_id = ANY (ARRAY(SELECT coalesce(m.correlation_id, m.id::text) FROM outbox.message m WHERE m.id = ANY (ids)))
 			AND e.topic = 'outbox.delivery.dead' AND e.payload ->> 'messageId' = ANY (ids::text[]) AND e.id <> ALL (ids)
 		ORDER BY e.id FOR UPDATE);
 	-- First what is outstanding, locked: what is settled meanwhile has its
@@ -4567,6 +4567,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_internal.schedule_warnings IS 'Internal: which schedules fail, or are not looked after';
 
+-- By the first row that there is, which is as old as any, or nearly so.
+CREATE FUNCTION outbox_internal.event_warnings(warn_after interval) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+	SELECT coalesce(array_agg(format('events (outbox.*) have waited since %s to become messages (the server''s log says why, if it has been tried)', w.happened_at)), '{}')
+	FROM (SELECT q.happened_at FROM outbox.event_queue q LIMIT 1) AS w
+	WHERE w.happened_at < clock_timestamp() - warn_after AND NOT pg_is_in_recovery()
+$$;
+COMMENT ON FUNCTION outbox_internal.event_warnings IS 'Internal: whether handlers that take events are not told';
+
 -- What outbox.health() says of retention.
 CREATE FUNCTION outbox_internal.retention_warnings() RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -4770,6 +4779,7 @@ BEGIN
 	END IF;
 
 	warn := warn || outbox_internal.schedule_warnings(warn_after);
+	warn := warn || outbox_internal.event_warnings(warn_after);
 	warn := warn || outbox_internal.retention_warnings();
 
 	SELECT h.pid, h.age, date_part('epoch', h.age) INTO vacuum_held_by, vacuum_held_age, vacuum_held_age_seconds
@@ -6676,7 +6686,9 @@ SELECT t.topic, %s,
 			SELECT FROM pg_catalog.unnest(h.topics) p
 			WHERE p OPERATOR(pg_catalog.=) t.topic
 				OR pg_catalog.right(p, 1) OPERATOR(pg_catalog.=) '*' AND pg_catalog.starts_with(t.topic, pg_catalog.rtrim(p, '*'))
-				OR pg_catalog.right(t.topic, 1) OPERATOR(pg_catalog.=) '*' AND pg_catalog.starts_with(p, pg_catalog.rtrim(t.topic, '*')))
+				OR pg_catalog.right(t.topic, 1) OPERATOR(pg_catalog.=) '*' AND pg_catalog.starts_with(p, pg_catalog.rtrim(t.topic, '*'))
+				-- events are not for *
+				AND NOT (t.topic OPERATOR(pg_catalog.=) '*' AND (p OPERATOR(pg_catalog.=) 'outbox' OR pg_catalog.starts_with(p, 'outbox.'))))
 		ORDER BY h.name) AS handlers,
 	t.creator, t.created_at
 -- A view of one table alone could be written to.

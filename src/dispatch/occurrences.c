@@ -30,6 +30,12 @@
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US USECS_PER_SEC
 
+/*
+ * What a look may take of the time, however often somebody asks for one: of
+ * events that were told there may be much that vacuum cannot remove yet.
+ */
+#define LOOK_DUTY 20
+
 /* When somebody lacks a background worker slot. */
 #define LACKING_RETRY_US (10 * USECS_PER_SEC)
 
@@ -51,6 +57,7 @@ static OutboxDatabase *database = NULL;
 static uint32 generation = 0;	/* of what was read last */
 static bool requested = true;
 static TimestampTz not_before = DT_NOBEGIN; /* a lock was in the way */
+static TimestampTz rest_until = DT_NOBEGIN; /* the last look has just been */
 static TimestampTz next_start = DT_NOEND;
 
 void
@@ -65,12 +72,17 @@ outbox_occurrences_request(void)
 	requested = true;
 }
 
+/* Somebody has changed something, or asks for a look. */
+static bool
+look_is_wanted(void)
+{
+	return requested || pg_atomic_read_u32(&database->schedule_generation) != generation;
+}
+
 TimestampTz
 outbox_occurrences_look_next(void)
 {
-	if (requested || pg_atomic_read_u32(&database->schedule_generation) != generation)
-		return not_before;
-	return DT_NOEND;
+	return look_is_wanted() ? Max(not_before, rest_until) : DT_NOEND;
 }
 
 static OutboxPlan look_plan = {
@@ -95,6 +107,8 @@ bool
 outbox_occurrences_look(TimestampTz now)
 {
 	uint32		generation_now = pg_atomic_read_u32(&database->schedule_generation);
+	TimestampTz begin = outbox_steady_time();
+	TimestampTz end;
 	OutboxQueryRow row;
 
 	if (!outbox_lock_all_if_free(look_locks, lengthof(look_locks)))
@@ -117,7 +131,9 @@ outbox_occurrences_look(TimestampTz now)
 		outbox_function_slots_wake(database);
 	generation = generation_now;
 	requested = false;
+	end = outbox_steady_time();
 	not_before = DT_NOBEGIN;
+	rest_until = end + (end - begin) * LOOK_DUTY;
 	return true;
 }
 
@@ -190,7 +206,7 @@ outbox_occurrences_are_over(TimestampTz now)
 		if (outbox_to_steady(kinds[i].wake_at) <= now)
 			return false;
 	}
-	return outbox_occurrences_look_next() > now;
+	return !look_is_wanted() || not_before > now;
 }
 
 const char *

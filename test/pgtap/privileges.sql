@@ -68,7 +68,7 @@ INSERT INTO privilege VALUES
 ('table', 'dedupe_key', 'W'),
 -- events
 ('table', 'event_queue event_rate', 'W'),
-('internal', 'takes_events note_event stage_event tell_event tell_untold sift_events tell_events next_event prune_events', 'W'),
+('internal', 'takes_events note_event stage_event tell_event tell_untold sift_events tell_events next_event prune_events event_warnings', 'W'),
 ('sequence', 'handler_id on_settle_queue_id schedule_id', 'W'),
 ('type', 'settlement occurrence staged_message', '*PCOMW'),
 ('internal type', 'event filter option page retention_rules', 'W'),

@@ -73,6 +73,7 @@ $node->handler('chat', ['outbox.*'], $receiver->url('/chat'));
 is($node->sql("SELECT string_agg(handler, ',') FROM outbox.handlers_of('outbox.delivery.dead')"), 'chat', 'handlers_of() knows who takes events: not who takes everything');
 $node->sql("ALTER SYSTEM SET outbox.max_payload_size = 10; ALTER SYSTEM SET outbox.unknown_topics = error; SELECT pg_reload_conf()");
 $node->sql("SELECT outbox.create_topic('*', require => '{key}', max_payload => 2)");
+is($node->sql("SELECT array_to_string(handlers, ' ') FROM outbox.topics WHERE topic = '*'"), 'dies everything', 'nor are they among all topics in outbox.topics');
 my $id = $node->stage('dies', undef, key => 'k', tenant => 'acme', correlation_id => 'request-1');
 my $dead = event('/chat', 'delivery.dead', 'whoever takes events hears of a dead delivery');
 is_deeply(
@@ -260,6 +261,7 @@ $node->stage('dies');
 $node->wait_for("SELECT count(*) > 0 FROM outbox.event_queue", 't', 'an event that cannot be staged waits');
 $node->wait_for("SELECT runs > 2 FROM outbox.schedules", 't', 'while schedules go on');
 is($node->sql("SELECT count(*) FROM outbox.deliveries WHERE handler = 'dies' AND state <> 'dead'"), 0, 'and what died is dead');
+$node->wait_for("SELECT count(*) FROM outbox.health('10 ms', '1 day') h, unnest(h.reasons) r WHERE r LIKE 'events (outbox.*) have waited since %'", 1, 'health() says it');
 $node->sql("SELECT outbox.drop_schedule('goes_on'); DROP TRIGGER no_events ON outbox.message");
 all_told('it is told when that is possible');
 
@@ -283,5 +285,15 @@ $node->stage('dies');
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'dies' AND state <> 'dead'", 0, 'one more dies');
 is($node->sql('SELECT count(*) FROM outbox.event_queue') . ' ' . told(), "0 $after", 'and nobody is to be told');
 
+# --- without preload, by hand
+my $bare = OutboxCluster->create('bare', preload => 0);
+$bare->handler('chat', ['outbox.*'], $receiver->url('/bare'));
+$bare->handler('pulled', ['pulled'], undef);
+$bare->stage('pulled');
+$bare->sql("SELECT outbox.fail('pulled', c.id, c.attempt) FROM outbox.claim('pulled') c; SELECT outbox.pause_handler('pulled')");
+$bare->sql('CALL outbox.deliver_now()');
+is(join(' ', sort map { $_->{headers}{'outbox-topic'} } $receiver->requests('/bare')), 'outbox.delivery.dead outbox.handler.paused', 'deliver_now() delivers events, too');
+
+$bare->stop;
 $node->stop;
 done_testing();
