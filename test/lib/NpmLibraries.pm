@@ -1,5 +1,4 @@
-# The libraries of test/npm/package.json, installed on first use into the tree
-# that the test runs in.  No install script of theirs is run.
+# The libraries of test/npm/package.json (NpmInstall.pm).
 #
 #   my $libraries = NpmLibraries->install or plan skip_all => NpmLibraries->missing;
 #   $libraries->lend($folder);                 # what is run there finds them
@@ -9,22 +8,19 @@ use strict;
 use warnings;
 
 use Cwd qw(abs_path);
-use Fcntl qw(LOCK_EX);
-use IPC::Run qw(run);
+use NpmInstall qw(missing_program npm_install);
 
 my $folder = 'test/npm';
 my $missing;
 
 sub missing { return $missing; }
 
-# Undef if they cannot be had.  One test installs them, others that run beside
-# it wait.
+# Undef if they cannot be had.
 sub install
 {
 	my $class = shift;
-	foreach my $program (qw(node npm))
+	if (my $program = missing_program(qw(node npm)))
 	{
-		next if grep { -x "$_/$program" } split /:/, $ENV{PATH};
 		$missing = "$program is not installed";
 		return;
 	}
@@ -34,17 +30,10 @@ sub install
 		$missing = 'node is older than 20, from which on these libraries run';
 		return;
 	}
-	open(my $lock, '>', "$folder/.lock") or die "cannot lock $folder: $!";
-	flock($lock, LOCK_EX) or die "cannot lock $folder: $!";
-	if (!-e "$folder/.installed")
+	if (my $why = npm_install($folder))
 	{
-		my $output = '';
-		if (!run [ 'npm', 'install', '--prefix', $folder, '--no-audit', '--no-fund', '--no-package-lock', '--ignore-scripts' ], '<', \undef, '>&', \$output)
-		{
-			$missing = 'npm cannot install the libraries: ' . (split /\n/, $output)[0];
-			return;
-		}
-		open(my $mark, '>', "$folder/.installed") or die "$folder: $!";
+		$missing = "npm cannot install the libraries: $why";
+		return;
 	}
 	return bless { modules => abs_path("$folder/node_modules") }, $class;
 }

@@ -1,6 +1,5 @@
 # Checks requests with the libraries that receivers use: npm's
-# standardwebhooks, svix and cloudevents, installed on first use into the tree
-# that the test runs in.
+# standardwebhooks, svix and cloudevents (NpmInstall.pm).
 #
 #   my $verifiers = Verifiers->install or plan skip_all => Verifiers->missing;
 #   my $answer = $verifiers->check('svix', $request, $secret);   # {ok} or {error}
@@ -9,10 +8,10 @@ package Verifiers;
 use strict;
 use warnings;
 
-use Fcntl qw(LOCK_EX);
 use IPC::Run qw(run);
 use JSON::PP ();
 use MIME::Base64 qw(encode_base64);
+use NpmInstall qw(missing_program npm_install);
 
 my $folder = 'test/lib/node';
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
@@ -22,32 +21,19 @@ my $failed;
 # Why the libraries cannot be had here, or nothing.
 sub missing
 {
-	foreach my $program (qw(node npm))
-	{
-		return "$program is not installed, so requests cannot be checked with the receivers' libraries"
-		  unless grep { -x "$_/$program" } split /:/, $ENV{PATH};
-	}
+	my $program = missing_program(qw(node npm));
+	return "$program is not installed, so requests cannot be checked with the receivers' libraries" if $program;
 	return $failed;
 }
 
 # Undef if they cannot be had: node or npm is missing, or no registry answers.
-# One test installs them, others that run beside it wait.
 sub install
 {
 	my $class = shift;
 	return if missing();
-	open(my $lock, '>', "$folder/.lock") or die "cannot lock $folder: $!";
-	flock($lock, LOCK_EX) or die "cannot lock $folder: $!";
-	my $output = '';
-	return bless {}, $class if -e "$folder/.installed";
-	if (!run [ 'npm', 'install', '--prefix', $folder, '--no-audit', '--no-fund', '--no-package-lock', '--ignore-scripts' ],
-		'<', \undef, '>&', \$output)
-	{
-		$failed = "npm cannot install the receivers' libraries, so requests cannot be checked with them: " . (split /\n/, $output)[0];
-		return;
-	}
-	open(my $mark, '>', "$folder/.installed") or die "$folder: $!";
-	return bless {}, $class;
+	my $why = npm_install($folder) // return bless {}, $class;
+	$failed = "npm cannot install the receivers' libraries, so requests cannot be checked with them: $why";
+	return;
 }
 
 # request has headers (hash) and body (bytes).

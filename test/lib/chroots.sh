@@ -42,11 +42,19 @@ make_chroot()
 	touch "$root/etc/outbox-chroot"
 }
 
+# A chroot's way to the network is this machine's: its name servers, and whom npm
+# trusts here.
+give_network()
+{
+	cp -L /etc/resolv.conf "$1/etc/resolv.conf"
+	[ ! -f "${NODE_EXTRA_CA_CERTS:-}" ] || cp -L "$NODE_EXTRA_CA_CERTS" "$1/etc/npm-ca.crt"
+}
+
 copy_into()
 {
 	local root=$1
 
-	cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+	give_network "$root"
 	rm -rf "$root/outbox"
 	mkdir "$root/outbox"
 	tar -C "$here" -c --exclude-vcs --exclude='*.o' --exclude='*.so' --exclude='*.bc' . | tar -C "$root/outbox" -x
@@ -81,6 +89,7 @@ run_in()
 		mount -t tmpfs -o mode=1777 tmpfs dev/shm &&
 		pivot_root . .outside &&
 		umount -l /.outside &&
-		exec chroot . env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 "$@"
+		exec chroot . env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+			${NODE_EXTRA_CA_CERTS:+NODE_EXTRA_CA_CERTS=/etc/npm-ca.crt} "$@"
 	' sh "$chroots/both" "$@"
 }
