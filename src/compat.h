@@ -169,6 +169,19 @@ outbox_create_wait_set(int nevents)
 #define outbox_eval_plan_qual_init(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)
 #endif
 
+/* The entries of a row that was just inserted, in all indexes of its table; PostgreSQL 16 wants to know that none are left out. */
+static inline void
+outbox_insert_index_entries(ResultRelInfo *result, TupleTableSlot *slot, EState *estate)
+{
+	if (result->ri_NumIndices == 0)
+		return;
+#if PG_VERSION_NUM >= 160000
+	list_free(ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL, false));
+#else
+	list_free(ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL));
+#endif
+}
+
 /*
  * A database whose DROP was interrupted cannot be connected to.  PostgreSQL
  * 17, and minor releases before it, mark one.

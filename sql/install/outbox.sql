@@ -66,21 +66,25 @@ COMMENT ON FUNCTION outbox_internal.home IS 'Internal: id of the installation th
 
 -- What a producer staged.  Written once, never updated.
 --
+-- The order of columns, here and in the two tables below, is that of src/table/columns.h
+-- and counts: what is NULL, or has the value it was added with, at the end of a row
+-- takes no room there (src/table/row_writer.c), and eight columns need no larger header.
+--
 -- Whatever is compared or looked up as a text is so by its bytes, COLLATE "C":
 -- an index by the database's own collation is corrupt once the C library or ICU
 -- sorts otherwise, as they do from one release of a system to the next.
 CREATE TABLE outbox.message (
 	id uuid NOT NULL CONSTRAINT message_pkey PRIMARY KEY,
 	staged_at timestamptz NOT NULL,
-	min_version int,
+	-- NULL: it is a text or bytes, which come last
+	payload jsonb,
 	topic text COLLATE "C" NOT NULL,
 	key text COLLATE "C",
-	dedupe_key text COLLATE "C",
 	tenant text COLLATE "C",
 	correlation_id text COLLATE "C",
 	headers jsonb,
-	-- NULL: it is a text or bytes, which come last
-	payload jsonb,
+	dedupe_key text COLLATE "C",
+	min_version int,
 	-- of one that is scheduled: nobody may get it sooner, however late it is routed
 	deliver_at timestamptz,
 	replace_key text COLLATE "C",
@@ -118,21 +122,23 @@ CREATE TABLE outbox.delivery (
 	message_id uuid NOT NULL,
 	due_at timestamptz NOT NULL,
 	handler_id int NOT NULL,
-	attempts int NOT NULL DEFAULT 0,
-	budget_from int NOT NULL DEFAULT 0,
-	state smallint NOT NULL DEFAULT 0,
-	streak smallint NOT NULL DEFAULT 0,
-	http_status smallint,
-	min_version int,
-	key text COLLATE "C",
-	code text,
-	error text,
-	-- by when it has to have gone out: that of the message or of its handler's max_age, the earlier one
-	expires_at timestamptz,
 	CONSTRAINT delivery_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
--- Half of each page stays free for the second versions that leases and retries write there.
-) WITH (fillfactor = 50, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+-- So much of each page stays free for the second versions that leases and retries write there, which are longer.
+) WITH (fillfactor = 47, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.05);
+-- Added to a table that is there, so that rows which end before them have these values.
+ALTER TABLE outbox.delivery
+	ADD COLUMN state smallint NOT NULL DEFAULT 0,
+	ADD COLUMN streak smallint NOT NULL DEFAULT 0,
+	ADD COLUMN attempts int NOT NULL DEFAULT 0,
+	ADD COLUMN budget_from int NOT NULL DEFAULT 0,
+	ADD COLUMN key text COLLATE "C",
+	-- by when it has to have gone out: that of the message or of its handler's max_age, the earlier one
+	ADD COLUMN expires_at timestamptz,
+	ADD COLUMN min_version int,
+	ADD COLUMN http_status smallint,
+	ADD COLUMN code text,
+	ADD COLUMN error text;
 COMMENT ON TABLE outbox.delivery IS 'Outstanding deliveries: one message for one handler, its state and when it is due; what is settled is in outbox.receipt';
 CREATE INDEX delivery_outstanding ON outbox.delivery (handler_id, due_at, message_id);
 -- On ordered handlers: the first of a key, and its leased one, which bars it.
@@ -149,16 +155,18 @@ CREATE TABLE outbox.receipt (
 	message_id uuid NOT NULL,
 	settled_at timestamptz NOT NULL,
 	handler_id int NOT NULL,
-	attempts int NOT NULL,
-	budget_from int NOT NULL,
 	state smallint NOT NULL,
 	http_status smallint,
-	key text COLLATE "C",
-	code text,
-	error text,
 	CONSTRAINT receipt_pkey PRIMARY KEY (message_id, handler_id) WITH (deduplicate_items = off)
 ) WITH (fillfactor = 100, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
 	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
+-- As above: of what was delivered at once nothing of this is in the row.
+ALTER TABLE outbox.receipt
+	ADD COLUMN attempts int NOT NULL DEFAULT 1,
+	ADD COLUMN budget_from int NOT NULL DEFAULT 0,
+	ADD COLUMN code text,
+	ADD COLUMN error text,
+	ADD COLUMN key text COLLATE "C";
 COMMENT ON TABLE outbox.receipt IS 'Receipts: what became of deliveries that are settled, one for each message and handler, until retention removes it';
 -- Few among many.  The condition is written so that no statistics of the column
 -- speak of it: the planner always takes it for rare, and this index with it.

@@ -20,14 +20,14 @@ enum
 {
 	Anum_message_id = 1,
 	Anum_message_staged_at,
-	Anum_message_min_version,
+	Anum_message_payload,
 	Anum_message_topic,
 	Anum_message_key,
-	Anum_message_dedupe_key,
 	Anum_message_tenant,
 	Anum_message_correlation_id,
 	Anum_message_headers,
-	Anum_message_payload,
+	Anum_message_dedupe_key,
+	Anum_message_min_version,
 	Anum_message_deliver_at,
 	Anum_message_replace_key,
 	Anum_message_replace_since,
@@ -45,17 +45,17 @@ enum
 	Anum_delivery_message_id = 1,
 	Anum_delivery_due_at,
 	Anum_delivery_handler_id,
-	Anum_delivery_attempts,
-	Anum_delivery_budget_from,
 	Anum_delivery_state,
 	Anum_delivery_streak,
-	Anum_delivery_http_status,
-	Anum_delivery_min_version,
+	Anum_delivery_attempts,
+	Anum_delivery_budget_from,
 	Anum_delivery_key,
+	Anum_delivery_expires_at,
+	Anum_delivery_min_version,
+	Anum_delivery_http_status,
 	Anum_delivery_code,
 	Anum_delivery_error,
-	Anum_delivery_expires_at,
-	Natts_delivery = Anum_delivery_expires_at
+	Natts_delivery = Anum_delivery_error
 };
 
 /* outbox.receipt: what is settled */
@@ -64,14 +64,14 @@ enum
 	Anum_receipt_message_id = 1,
 	Anum_receipt_settled_at,
 	Anum_receipt_handler_id,
-	Anum_receipt_attempts,
-	Anum_receipt_budget_from,
 	Anum_receipt_state,
 	Anum_receipt_http_status,
-	Anum_receipt_key,
+	Anum_receipt_attempts,
+	Anum_receipt_budget_from,
 	Anum_receipt_code,
 	Anum_receipt_error,
-	Natts_receipt = Anum_receipt_error
+	Anum_receipt_key,
+	Natts_receipt = Anum_receipt_key
 };
 
 /* outbox.dedupe_key */

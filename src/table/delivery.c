@@ -128,8 +128,8 @@ outbox_deliveries_read(TupleTableSlot *slot, OutboxDeliveryRow *row)
 	bool		isnull;
 	Datum		value;
 
-	/* One pass; the columns behind min_version are rarely set. */
-	slot_getsomeattrs(slot, Anum_delivery_expires_at);
+	/* One pass; the columns behind these are rarely set. */
+	slot_getsomeattrs(slot, Anum_delivery_min_version);
 	row->key.id = *DatumGetUUIDP(slot_getattr(slot, Anum_delivery_message_id, &isnull));
 	row->key.due_at = DatumGetTimestampTz(slot_getattr(slot, Anum_delivery_due_at, &isnull));
 	row->handler_id = DatumGetInt32(slot_getattr(slot, Anum_delivery_handler_id, &isnull));

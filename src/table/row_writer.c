@@ -20,8 +20,10 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "utils/builtins.h"
+#include "utils/datum.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -43,6 +45,7 @@ typedef struct OutboxUpkeep
 	Oid		   *indexes;
 	EState	   *estate;
 	ResultRelInfo *result;
+	TupleDesc	shape;
 } OutboxUpkeep;
 
 /* Frees the upkeep if the memory of its user goes away: the transaction has failed. */
@@ -57,13 +60,23 @@ static const struct
 {
 	const char *name;
 	int			natts;
+	bool		many;			/* of which a writer often inserts several */
 }			tables[OUTBOX_TABLES] = {
-	[OUTBOX_TABLE_MESSAGE] = {"message", Natts_message},
-	[OUTBOX_TABLE_DELIVERY] = {"delivery", Natts_delivery},
-	[OUTBOX_TABLE_RECEIPT] = {"receipt", Natts_receipt},
-	[OUTBOX_TABLE_HANDLER_SECRET] = {"handler_secret", Natts_handler_secret},
-	[OUTBOX_TABLE_EVENT_QUEUE] = {"event_queue", Natts_event_queue},
+	[OUTBOX_TABLE_MESSAGE] = {"message", Natts_message, false},
+	[OUTBOX_TABLE_DELIVERY] = {"delivery", Natts_delivery, true},
+	[OUTBOX_TABLE_RECEIPT] = {"receipt", Natts_receipt, true},
+	[OUTBOX_TABLE_HANDLER_SECRET] = {"handler_secret", Natts_handler_secret, false},
+	[OUTBOX_TABLE_EVENT_QUEUE] = {"event_queue", Natts_event_queue, false},
 };
+
+/*
+ * Rows that may wait: more than one transaction of the dispatcher settles, so
+ * that it is never told of one row's error while it writes another.
+ */
+#define MAX_WAITING 4096
+
+/* Rows that are handed over at once. */
+#define INSERTED_AT_ONCE 64
 
 static OutboxUpkeep upkeeps[OUTBOX_TABLES];
 
@@ -139,6 +152,20 @@ can_be_kept(const ResultRelInfo *result)
 	return true;
 }
 
+/*
+ * The table's columns, of which a tuple is to have the first ones.  Of no row
+ * type: this is not a value of the table's.
+ */
+static TupleDesc
+make_shape(Relation rel)
+{
+	TupleDesc	shape = CreateTupleDescCopy(RelationGetDescr(rel));
+
+	shape->tdtypeid = RECORDOID;
+	shape->tdtypmod = -1;
+	return shape;
+}
+
 static ResultRelInfo *
 make_result(Relation rel)
 {
@@ -172,6 +199,7 @@ set_up_upkeep(OutboxUpkeep *upkeep, Relation rel)
 	for (int i = 0; i < upkeep->result->ri_NumIndices; i++)
 		upkeep->indexes[i] = RelationGetRelid(upkeep->result->ri_IndexRelationDescs[i]);
 	upkeep->nindexes = upkeep->result->ri_NumIndices;
+	upkeep->shape = make_shape(rel);
 	upkeep->valid = !upkeep->changed && can_be_kept(upkeep->result);
 	MemoryContextSwitchTo(oldcontext);
 }
@@ -222,6 +250,29 @@ open_with_triggers(OutboxWriter *writer, OutboxTarget *target)
 		lappend(target->estate->es_opened_result_relations, target->result);
 }
 
+/* A generated column would have to be computed from a row that is whole. */
+static bool
+is_plain(const OutboxTarget *target)
+{
+	const TupleConstr *constr = RelationGetDescr(target->rel)->constr;
+
+	return !target->has_triggers && !target->rel->rd_rel->relispartition &&
+		(constr == NULL || !constr->has_generated_stored);
+}
+
+static void
+open_rows(OutboxTarget *target, OutboxTable table)
+{
+	TupleDesc	desc = RelationGetDescr(target->rel);
+
+	target->row = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
+	if (!is_plain(target))
+		return;
+	target->shape = target->upkeep != NULL ? target->upkeep->shape : make_shape(target->rel);
+	target->stored = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+	target->may_wait = tables[table].many;
+}
+
 static void
 open_target(OutboxWriter *writer, OutboxTable table)
 {
@@ -238,7 +289,6 @@ open_target(OutboxWriter *writer, OutboxTable table)
 	if (RelationGetNumberOfAttributes(target->rel) < tables[table].natts)
 		elog(ERROR, "table outbox.%s has %d columns instead of %d", tables[table].name,
 			 RelationGetNumberOfAttributes(target->rel), tables[table].natts);
-	target->row = MakeSingleTupleTableSlot(RelationGetDescr(target->rel), &TTSOpsVirtual);
 	if (fires_triggers(target->rel))
 		open_with_triggers(writer, target);
 	else if (upkeep->user == 0)
@@ -249,6 +299,7 @@ open_target(OutboxWriter *writer, OutboxTable table)
 		target->result = make_result(target->rel);
 		target->result->ri_TrigDesc = NULL;
 	}
+	open_rows(target, table);
 	MemoryContextSwitchTo(oldcontext);
 }
 
@@ -321,18 +372,138 @@ end_operation(OutboxTarget *target, const OutboxSecurity *security)
 	ResetPerTupleExprContext(target->estate);
 }
 
+/* Does a row that ends before this column say the same of it? */
+static bool
+goes_without(TupleDesc desc, TupleTableSlot *row, int i)
+{
+	Form_pg_attribute attribute = TupleDescAttr(desc, i);
+	bool		isnull;
+	Datum		missing;
+
+	if (!attribute->atthasmissing)
+		return row->tts_isnull[i];
+	missing = getmissingattr(desc, i + 1, &isnull);
+	if (isnull || row->tts_isnull[i])
+		return isnull && row->tts_isnull[i];
+	return datumIsEqual(row->tts_values[i], missing, attribute->attbyval, attribute->attlen);
+}
+
+/* The tuple of the row that was filled in, no longer than it has to be. */
+static HeapTuple
+form_tuple(OutboxWriter *writer, OutboxTarget *target)
+{
+	TupleDesc	desc = RelationGetDescr(target->rel);
+	MemoryContext oldcontext = MemoryContextSwitchTo(writer->context);
+	int			natts = desc->natts;
+	HeapTuple	tuple;
+
+	while (natts > 1 && goes_without(desc, target->row, natts - 1))
+		natts--;
+	target->shape->natts = natts;
+	tuple = heap_form_tuple(target->shape, target->row->tts_values, target->row->tts_isnull);
+	MemoryContextSwitchTo(oldcontext);
+	return tuple;
+}
+
+/* The row that was filled in, in the slot that the executor takes it from. */
+static TupleTableSlot *
+finish_row(OutboxWriter *writer, OutboxTarget *target)
+{
+	ExecStoreVirtualTuple(target->row);
+	if (target->shape == NULL)
+		return target->row;
+	return ExecStoreHeapTuple(form_tuple(writer, target), target->stored, true);
+}
+
+/* Tuples that their constraints allow. */
+static void
+insert_at_once(OutboxTarget *target, TupleTableSlot **slots, int n)
+{
+	table_multi_insert(target->rel, slots, n, target->estate->es_output_cid, 0, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		outbox_insert_index_entries(target->result, slots[i], target->estate);
+		ResetPerTupleExprContext(target->estate);
+		ExecClearTuple(slots[i]);
+	}
+}
+
+static void
+insert_in_slots(OutboxTarget *target, HeapTuple *tuples, int n)
+{
+	TupleTableSlot *slots[INSERTED_AT_ONCE];
+	int			nslots = Min(n, INSERTED_AT_ONCE);
+
+	for (int i = 0; i < nslots; i++)
+		slots[i] = MakeSingleTupleTableSlot(RelationGetDescr(target->rel), &TTSOpsHeapTuple);
+	for (int from = 0; from < n; from += nslots)
+	{
+		int			at_once = Min(nslots, n - from);
+
+		for (int i = 0; i < at_once; i++)
+			ExecStoreHeapTuple(tuples[from + i], slots[i], true);
+		insert_at_once(target, slots, at_once);
+	}
+	for (int i = 0; i < nslots; i++)
+		ExecDropSingleTupleTableSlot(slots[i]);
+}
+
+/* Insert the rows that wait.  A single one takes less WAL by itself. */
+static void
+insert_waiting(OutboxWriter *writer, OutboxTable table)
+{
+	OutboxTarget *target = target_for(writer, table);
+	int			n = target->nwaiting;
+	MemoryContext oldcontext = MemoryContextSwitchTo(writer->context);
+
+	target->nwaiting = 0;
+	if (n == 1)
+	{
+		ExecSimpleRelationInsert(target->result, target->estate, ExecStoreHeapTuple(target->waiting[0], target->stored, true));
+		ResetPerTupleExprContext(target->estate);
+	}
+	else
+		insert_in_slots(target, target->waiting, n);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+insert_later(OutboxWriter *writer, OutboxTable table)
+{
+	OutboxTarget *target = &writer->targets[table];
+
+	if (target->nwaiting == MAX_WAITING)
+		insert_waiting(writer, table);
+	if (target->nwaiting == target->max_waiting)
+	{
+		target->max_waiting = target->max_waiting == 0 ? 16 : 2 * target->max_waiting;
+		target->waiting = target->waiting == NULL ?
+			MemoryContextAlloc(writer->context, sizeof(HeapTuple) * target->max_waiting) :
+			repalloc(target->waiting, sizeof(HeapTuple) * target->max_waiting);
+	}
+	ExecStoreVirtualTuple(target->row);
+	if (RelationGetDescr(target->rel)->constr != NULL)
+		ExecConstraints(target->result, target->row, target->estate);
+	target->waiting[target->nwaiting++] = form_tuple(writer, target);
+	ResetPerTupleExprContext(target->estate);
+}
+
 void
 outbox_writer_insert(OutboxWriter *writer, OutboxTable table)
 {
 	OutboxTarget *target = target_for(writer, table);
 	OutboxSecurity security;
 
+	if (target->may_wait)
+	{
+		insert_later(writer, table);
+		return;
+	}
 	begin_operation(target, &security);
 	if (target->has_triggers && !target->inserted)
 		ExecBSInsertTriggers(target->estate, target->result);
 	target->inserted = true;
-	ExecStoreVirtualTuple(target->row);
-	ExecSimpleRelationInsert(target->result, target->estate, target->row);
+	ExecSimpleRelationInsert(target->result, target->estate, finish_row(writer, target));
 	end_operation(target, &security);
 }
 
@@ -346,8 +517,7 @@ outbox_writer_update(OutboxWriter *writer, OutboxTable table, TupleTableSlot *fo
 	if (target->has_triggers && !target->updated)
 		ExecBSUpdateTriggers(target->estate, target->result);
 	target->updated = true;
-	ExecStoreVirtualTuple(target->row);
-	ExecSimpleRelationUpdate(target->result, target->estate, &writer->epq, found, target->row);
+	ExecSimpleRelationUpdate(target->result, target->estate, &writer->epq, found, finish_row(writer, target));
 	end_operation(target, &security);
 }
 
@@ -423,6 +593,8 @@ static void
 close_target(OutboxTarget *target)
 {
 	ExecDropSingleTupleTableSlot(target->row);
+	if (target->stored != NULL)
+		ExecDropSingleTupleTableSlot(target->stored);
 	/* Those of tables with triggers are closed all at once. */
 	if (!target->has_triggers)
 		ExecCloseIndices(target->result);
@@ -447,6 +619,11 @@ outbox_writer_end(OutboxWriter *writer)
 {
 	bool		wrote = false;
 
+	for (int t = 0; t < OUTBOX_TABLES; t++)
+	{
+		if (writer->targets[t].nwaiting > 0)
+			insert_waiting(writer, t);
+	}
 	if (writer->trigger_estate != NULL)
 	{
 		fire_after_triggers(writer);

@@ -13,6 +13,13 @@
  * right on a table is checked; the right to call the function that writes is
  * what counts.
  *
+ * Deliveries and receipts that are inserted wait for the writer's end, or until
+ * there are thousands of them, and go into their table many at a time, which
+ * takes half the WAL of one at a time.  So an error that is one row's may be
+ * raised when the writer ends.  Rows end behind the last column that says
+ * something: what is NULL, or what rows that end before it have there, takes
+ * no room.
+ *
  * For the rest of this room, for staging, and for secrets, which no statement
  * may have among its parameters.  Process: any, in a transaction with an
  * active snapshot.  Everything belongs to the memory context and the
@@ -52,6 +59,12 @@ typedef struct OutboxTarget
 	bool		updated;
 	bool		deleted;
 	TupleTableSlot *row;		/* the row to be written */
+	TupleDesc	shape;			/* what its tuple is made by, as long as it has to be; NULL: as the table's */
+	TupleTableSlot *stored;		/* that tuple */
+	bool		may_wait;		/* rows that are inserted wait for others */
+	HeapTuple  *waiting;
+	int			nwaiting;
+	int			max_waiting;	/* there is room for so many */
 } OutboxTarget;
 
 typedef struct OutboxWriter
@@ -65,7 +78,7 @@ typedef struct OutboxWriter
 /* Tables are opened, and locked ROW EXCLUSIVE, as they are written to. */
 extern void outbox_writer_begin(OutboxWriter *writer);
 
-/* Fires what after triggers there are and makes the rows visible to later commands. */
+/* Inserts what waits, fires what after triggers there are and makes the rows visible to later commands. */
 extern void outbox_writer_end(OutboxWriter *writer);
 
 /* A row to be filled in: all NULL, or as one that was read. */
@@ -97,7 +110,7 @@ outbox_row_set_pointer(TupleTableSlot *row, AttrNumber column, const void *value
 /* NULL and the empty string are stored as NULL. */
 extern void outbox_row_set_text(TupleTableSlot *row, AttrNumber column, const char *value);
 
-/* Insert the row that was filled in. */
+/* Insert the row that was filled in, at the latest when the writer ends. */
 extern void outbox_writer_insert(OutboxWriter *writer, OutboxTable table);
 
 /* Put it in the place of one that this transaction has locked. */

@@ -19,7 +19,7 @@ use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(bench_dir bench_cluster start_receiver stop_receiver receiver_counts
   median ratio report runs option backlog drain enable drain_rate curl_rate transport_rate load_figures drain_figures
-  slice_rate dispatcher_memory dispatcher_cpu dispatcher_descriptors latencies fill_settled);
+  slice_rate dispatcher_memory dispatcher_cpu process_cpu dispatcher_descriptors latencies fill_settled);
 
 sub bench_dir { return dirname(__FILE__) . '/../bench'; }
 
@@ -190,13 +190,16 @@ sub _proc
 # The dispatcher's own memory in kB: what it shares with others does not count.
 sub dispatcher_memory { return _proc($_[0], 'status', qr/^RssAnon:\s+(\d+)/m); }
 
-# The processor time it has used, in clock ticks.
-sub dispatcher_cpu
+# The processor time that a process has used, in clock ticks.
+sub process_cpu
 {
-	my $stat = _proc($_[0], 'stat', qr/^\d+ \(.*\) (.*)$/m);
-	my @fields = split ' ', $stat;
+	my $pid = shift;
+	open(my $in, '<', "/proc/$pid/stat") or die "cannot read /proc/$pid/stat: $!\n";
+	my @fields = split ' ', (readline $in) =~ s/^\d+ \(.*\) //r;
 	return $fields[11] + $fields[12];
 }
+
+sub dispatcher_cpu { return process_cpu($_[0]->dispatcher_pid); }
 
 sub dispatcher_descriptors
 {
