@@ -4245,14 +4245,17 @@ COMMENT ON FUNCTION outbox_internal.skip_ahead IS 'Internal: make due what push 
 CREATE FUNCTION outbox_internal.describe_ahead() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
-	SELECT string_agg(format('message %s for handler "%s" after %s attempts%s', ahead.message_id, h.name, ahead.attempts, ', the last one: ' || ahead.code), '; '
-		ORDER BY ahead.due_at, ahead.message_id)
-	FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id = h.id
-	CROSS JOIN LATERAL (
-		SELECT d.message_id, d.due_at, d.attempts, d.code FROM outbox.delivery d
-		WHERE d.handler_id = h.id AND d.due_at > clock_timestamp() AND d.due_at < 'infinity'
-		ORDER BY d.due_at, d.message_id LIMIT 3) ahead
-	WHERE h.url IS NOT NULL AND h.dropped_at IS NULL AND s.paused_at IS NULL
+	SELECT string_agg(format('message %s for handler "%s" after %s attempts%s', c.message_id, c.name, c.attempts, ', the last one: ' || c.code), '; '
+		ORDER BY c.due_at, c.message_id)
+	FROM (
+		SELECT h.name, ahead.*
+		FROM outbox.handler h LEFT JOIN outbox.handler_status s ON s.handler_id = h.id
+		CROSS JOIN LATERAL (
+			SELECT d.message_id, d.due_at, d.attempts, d.code FROM outbox.delivery d
+			WHERE d.handler_id = h.id AND d.due_at > clock_timestamp() AND d.due_at < 'infinity'
+			ORDER BY d.due_at, d.message_id LIMIT 3) ahead
+		WHERE h.url IS NOT NULL AND h.dropped_at IS NULL AND s.paused_at IS NULL
+		LIMIT 3) c
 $$;
 COMMENT ON FUNCTION outbox_internal.describe_ahead IS 'Internal: some of what push handlers have to come, in words; NULL if they have nothing';
 
@@ -4267,7 +4270,7 @@ skip_ahead: wait for nothing. What is to come is made due again and again until 
 max_rounds: with skip_ahead, how often that may be done, each time with up to 10000; raises program_limit_exceeded, and says what still comes back, if there is more. What was done until then stays.
 timeout: raises object_not_in_prerequisite_state if it takes longer. Then, and if the call is cancelled, what is out gets the time of outbox.shutdown_grace to be answered and is left due otherwise.
 delivered, retried, dead, cancelled, expired: answers, to be left out: how many deliveries ended so in this call, or an attempt in another one to come; what has expired is also among the dead or cancelled. waiting: how many are outstanding after it, those of consumers and of paused handlers included.
-One call at a time has a database, others wait for it. Cannot run inside a transaction block.
+One call at a time has a database; others wait for it, for their timeout at most, and raise lock_not_available then. Cannot run inside a transaction block.
 Other errors: configuration_limit_exceeded if no background worker slot is free, object_not_in_prerequisite_state in a copy before outbox.adopt(), object_in_use if the dispatcher does not make room, active_sql_transaction, read_only_sql_transaction, invalid_parameter_value for a negative limit, null_value_not_allowed.';
 
 CREATE FUNCTION outbox_internal.why_copy() RETURNS text

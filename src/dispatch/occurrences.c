@@ -206,7 +206,8 @@ outbox_occurrences_are_over(TimestampTz now)
 		if (outbox_to_steady(kinds[i].wake_at) <= now)
 			return false;
 	}
-	return !look_is_wanted() || not_before > now;
+	/* A look that is wanted and has to rest, or to wait for a lock, says nothing yet. */
+	return !look_is_wanted();
 }
 
 const char *

@@ -46,6 +46,9 @@
 /* When a table lock is in the way. */
 #define LOCKED_RETRY_US (50 * 1000)
 
+/* A worker that could not be started has been tried twice by then (crew.c). */
+#define WORKER_PATIENCE_US (6 * USECS_PER_SEC)
+
 /* Between two tries to be the only one. */
 #define TURN_MS 10
 
@@ -146,27 +149,40 @@ say_what_is_in_the_way(void)
 	said = problem != NULL;
 }
 
-/* What cannot end well need not be waited for. */
+/*
+ * What cannot end well need not be waited for.  A worker that is lacking is
+ * tried again, as that of the dispatcher before may just be ending.
+ */
 static const char *
-why_in_vain(void)
+why_in_vain(TimestampTz now)
 {
+	static TimestampTz lacking_since = DT_NOEND;
+	const char *lacking = outbox_on_settle_problem();
+
 	if (outbox_reload_is_known() && outbox_reload_why_copy() != NULL)
 		return outbox_reload_why_copy();
-	if (outbox_on_settle_problem() != NULL)
-		return outbox_on_settle_problem();
-	return outbox_occurrences_problem();
+	if (lacking == NULL)
+		lacking = outbox_occurrences_problem();
+	lacking_since = lacking == NULL ? DT_NOEND : Min(lacking_since, now);
+	if (lacking == NULL || now - lacking_since >= WORKER_PATIENCE_US)
+		return lacking;
+	next = Min(next, lacking_since + WORKER_PATIENCE_US);
+	return NULL;
 }
 
 void
 outbox_errand_attend(TimestampTz now)
 {
+	const char *vain;
+
 	next = DT_NOEND;
 	if (outbox_errand_is_over() || outbox_life_is_leaving())
 		return;
 	say_what_is_in_the_way();
-	if (why_in_vain() != NULL)
+	vain = why_in_vain(now);
+	if (vain != NULL)
 	{
-		outbox_errand_say(OUTBOX_ERRAND_FAILED, why_in_vain());
+		outbox_errand_say(OUTBOX_ERRAND_FAILED, vain);
 		SetLatch(MyLatch);
 		return;
 	}

@@ -21,6 +21,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
@@ -31,7 +33,9 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lock.h"
+#include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 
 #include "common/query_row.h"
@@ -153,14 +157,21 @@ refuse_copy(void)
 				 errhint("Call outbox.adopt() if this database is to send. The original may be sending the same messages.")));
 }
 
-/* Others that call wait here, as for any lock; until the transaction ends. */
+/* Others that call wait here, as for any lock, but no longer than they were told to; until the transaction ends. */
 static void
-take_turn(void)
+take_turn(const Call *call)
 {
+	long		left = Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), call->deadline), 1);
+	int			nestlevel = NewGUCNestLevel();
+	char		ms[32];
 	LOCKTAG		tag;
 
+	snprintf(ms, sizeof(ms), "%d", (int) Min(left, INT_MAX));
+	if (LockTimeout == 0 || LockTimeout > left)
+		(void) set_config_option("lock_timeout", ms, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, OUTBOX_ERRAND_LOCK_SESSION, 0, OUTBOX_ERRAND_LOCK_CLASS);
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	AtEOXact_GUC(false, nestlevel);
 }
 
 /* Where the database has a dispatcher, or could have: that is locked out until the transaction ends. */
@@ -238,7 +249,10 @@ start_worker(Call *call)
 static void
 end_worker(int code, Datum arg)
 {
-	TerminateBackgroundWorker((BackgroundWorkerHandle *) DatumGetPointer(arg));
+	BackgroundWorkerHandle *worker = (BackgroundWorkerHandle *) DatumGetPointer(arg);
+
+	TerminateBackgroundWorker(worker);
+	pfree(worker);
 }
 
 static void
@@ -331,7 +345,7 @@ take_counts(Call *call, int64 *answers)
 static void
 deliver(Call *call, int64 *answers)
 {
-	take_turn();
+	take_turn(call);
 	take_place(call);
 	start_worker(call);
 	PG_ENSURE_ERROR_CLEANUP(end_worker, PointerGetDatum(call->worker));
@@ -339,6 +353,7 @@ deliver(Call *call, int64 *answers)
 		wait_for_worker(call);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(end_worker, PointerGetDatum(call->worker));
+	pfree(call->worker);
 	give_place_back(call);
 	check_fate(call);
 	take_counts(call, answers);

@@ -198,6 +198,7 @@ SQL
 	my $second = PsqlSession->new($node);
 	$second->start('CALL outbox.deliver_now()');
 	$node->wait_for(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted}, 1, "$kind: a second call waits for the first one");
+	like($node->sql_error(q{CALL outbox.deliver_now(timeout => '100 ms')}), qr/55P03.*lock timeout/s, "$kind: and no longer than it is told to");
 	$receiver->on('/hangs', {});
 	$receiver->release('/hangs');
 	is($call->finish, '1|0|0|0|0|0', "$kind: the first one delivers");
