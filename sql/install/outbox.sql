@@ -4116,6 +4116,7 @@ BEGIN
 		st.next_at := greatest(st.began_at + settings.every, clock);
 		st.began_at := NULL;
 		st.completed_at := clock;
+		PERFORM outbox_internal.note_event('outbox.retention.recovered', NULL, NULL, '{}') WHERE st.last_error IS NOT NULL;
 		st.last_error := NULL;
 		st.last_error_at := NULL;
 	END IF;
@@ -4129,6 +4130,9 @@ COMMENT ON FUNCTION outbox_internal.retain IS 'Internal: one batch of the server
 CREATE FUNCTION outbox_internal.note_retention_error(error text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET session_replication_role = replica AS $$
 BEGIN
+	-- Told once, until a round is complete again.
+	PERFORM outbox_internal.note_event('outbox.retention.failed', NULL, NULL, jsonb_build_object('error', left(error, 2000)))
+	WHERE NOT EXISTS (SELECT FROM outbox.retention_status t WHERE t.last_error IS NOT NULL);
 	UPDATE outbox.retention_status t SET last_error = error, last_error_at = clock_timestamp()
 	WHERE t.ctid = ANY (ARRAY(SELECT w.ctid FROM outbox.retention_status w FOR UPDATE SKIP LOCKED));
 END $$;
@@ -5529,14 +5533,14 @@ CREATE FUNCTION outbox_internal.tell_untold(r outbox.event_rate) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-	of_schedule boolean := r.topic LIKE 'outbox.schedule.%';
-	handler text := (SELECT h.name FROM outbox.handler h WHERE h.id = r.about AND NOT of_schedule);
-	schedule text := (SELECT s.name FROM outbox.schedule s WHERE s.id = r.about AND of_schedule);
+	of_handler boolean := r.topic LIKE 'outbox.handler.%' OR r.topic LIKE 'outbox.delivery.%';
+	handler text := (SELECT h.name FROM outbox.handler h WHERE h.id = r.about AND of_handler);
+	schedule text := (SELECT s.name FROM outbox.schedule s WHERE s.id = r.about AND NOT of_handler);
 BEGIN
 	RETURN outbox_internal.stage_event(r.topic,
 		jsonb_strip_nulls(jsonb_build_object('summary', true, 'count', r.untold, 'firstAt', r.first_at, 'lastAt', r.last_at,
 			'handler', handler, 'schedule', schedule)),
-		coalesce(handler, schedule), nullif(r.tenant, ''), NULL, CASE WHEN NOT of_schedule THEN r.about END);
+		coalesce(handler, schedule), nullif(r.tenant, ''), NULL, CASE WHEN of_handler THEN r.about END);
 END $$;
 COMMENT ON FUNCTION outbox_internal.tell_untold IS 'Internal: stage the message that sums up events that were not told one by one; returns its id, NULL if nobody takes it';
 

@@ -278,6 +278,21 @@ $holder->run('ROLLBACK');
 $holder->close;
 $node->wait_while_not(sub { grep({ ($_->{messageId} // '') eq $held } events('/chat', 'delivery.dead')) == 1 }, 'and is told afterwards');
 
+# --- retention
+$node->sql(<<'SQL');
+CREATE TABLE kept AS SELECT 1 AS id;
+CREATE FUNCTION kept() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF EXISTS (SELECT FROM public.kept) THEN RAISE 'it stays'; END IF; RETURN OLD; END$$;
+CREATE TRIGGER kept BEFORE DELETE ON outbox.receipt FOR EACH ROW EXECUTE FUNCTION kept();
+ALTER TABLE outbox.receipt ENABLE ALWAYS TRIGGER kept;
+SQL
+$node->sql("ALTER SYSTEM SET outbox.delivered_retention = 0; ALTER SYSTEM SET outbox.prune_interval = '1 s'; SELECT pg_reload_conf(); UPDATE outbox.retention_status SET next_at = now()");
+is(event('/chat', 'retention.failed', 'retention that fails')->{error}, 'it stays', 'is told with the error');
+$node->sql('DELETE FROM kept');
+event('/chat', 'retention.recovered', 'and so is the round after which it does not');
+is(scalar events('/chat', 'retention.failed'), 1, 'once each');
+$node->sql('ALTER SYSTEM RESET ALL; SELECT pg_reload_conf(); DROP TRIGGER kept ON outbox.receipt');
+$receiver->forget;
+
 # --- the last handler for events goes
 $node->sql("SELECT outbox.drop_handler('chat')");
 my $after = told();
