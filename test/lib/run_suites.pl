@@ -47,11 +47,12 @@ my @suites = (
 	[ pgtap => 'test/pgtap', qr/\.sql$/, \&run_pgtap ],
 	[ tap => 'test/t', qr/\.pl$/, \&run_tap ],
 	[ npm => 'test/npm', qr/\.pl$/, \&run_tap ],
+	[ ha => 'test/ha', qr/\.pl$/, \&run_tap ],
 	[ long => 'test/long', qr/\.pl$/, \&run_tap ]);
 
-# Suites that take their time, or need a registry of packages, run only when
-# they are asked for.
-my %on_demand = (npm => 1, long => 1);
+# Suites that take their time, or need a registry of packages or other people's
+# servers, run only when they are asked for.
+my %on_demand = (npm => 1, ha => 1, long => 1);
 
 # Files of tap that take longest, the longest first.  They start first, so that
 # none of them runs alone in the end.

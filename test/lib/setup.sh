@@ -153,6 +153,14 @@ debian_install_for_npm()
 	debian_install golang-go golang-github-lib-pq-dev || true
 }
 
+# What the suite ha needs besides.  The services of these packages are not
+# started: the tests run their programs themselves.
+debian_install_for_ha()
+{
+	command -v apt-get > /dev/null || return 0
+	debian_install_silent patroni etcd-server pgbackrest || true
+}
+
 # Who builds and runs servers: as_user COMMAND.  Not by runuser or su, which
 # stay in between as a parent: when all processes are stopped and continued,
 # as when a machine is frozen, they stop once more, for good.
