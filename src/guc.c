@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "utils/guc.h"
 
+#include "common/redaction.h"
 #include "compat.h"
 #include "guc.h"
 #include "outbox.h"
@@ -49,6 +50,7 @@ int			outbox_on_settle_timeout = 10000;
 char	   *outbox_blocked_networks = NULL;
 char	   *outbox_user_agent = NULL;
 char	   *outbox_log_response_headers = NULL;
+char	   *outbox_redact_function = NULL;
 char	   *outbox_site = NULL;
 
 static const struct config_enum_entry unrouted_options[] = {
@@ -215,6 +217,12 @@ define_server_settings(void)
 							   &outbox_log_response_headers, "",
 							   PGC_SUSET, 0, outbox_check_logged_headers,
 							   outbox_assign_logged_headers, NULL);
+	DefineCustomStringVariable("outbox.redact_function",
+							   "A function through which error texts go before they are kept.",
+							   "Its schema and name; it takes a text and returns one. Empty: they are kept as they are.",
+							   &outbox_redact_function, "",
+							   PGC_SUSET, 0, outbox_check_redact_function,
+							   outbox_assign_redact_function, NULL);
 }
 
 static void

@@ -67,6 +67,7 @@ extern int	outbox_on_settle_timeout;	/* ms */
 extern char *outbox_blocked_networks;
 extern char *outbox_user_agent;
 extern char *outbox_log_response_headers;
+extern char *outbox_redact_function;
 extern char *outbox_site;		/* "": has no name */
 
 /* Define every outbox.* setting and reserve the prefix.  Raises on a wrong value in the configuration. */

@@ -4396,6 +4396,33 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 COMMENT ON FUNCTION outbox_internal.schedule_fault IS 'Internal: what is wrong with the options of a schedule, NULL for nothing';
 
+CREATE FUNCTION outbox_internal.redact_fault() RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	given text := coalesce(current_setting('outbox.redact_function', true), '');
+	names text[];
+	f record;
+BEGIN
+	IF given = '' THEN
+		RETURN NULL;
+	END IF;
+	BEGIN
+		names := parse_ident(given);
+	EXCEPTION WHEN invalid_parameter_value THEN
+		-- The library is less strict.
+		names := string_to_array(given, '.');
+	END;
+	SELECT p.oid, p.prokind, p.proretset, p.prorettype, p.provolatile, p.proowner, r.rolname, r.rolsuper INTO f
+	FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace LEFT JOIN pg_roles r ON r.oid = p.proowner
+	WHERE n.nspname = names[1] AND p.proname = names[2] AND p.proargtypes = '25'::oidvector;
+	RETURN CASE
+		WHEN f.oid IS NULL THEN format('%s(text) does not exist', given)
+		WHEN f.prokind <> 'f' OR f.proretset OR f.prorettype <> 'text'::regtype OR f.provolatile = 'v' THEN format('%s(text) is not a stable or immutable function that returns text', given)
+		WHEN f.rolsuper THEN format('%s(text) would run as a superuser, its owner %I', given, f.rolname)
+		WHEN NOT has_function_privilege(f.proowner, f.oid, 'EXECUTE') THEN format('%s(text): its owner %I may not execute it', given, f.rolname) END;
+END $$;
+COMMENT ON FUNCTION outbox_internal.redact_fault IS 'Internal: why outbox.redact_function, as this session has it, cannot be called; NULL if it can, or there is none';
+
 CREATE FUNCTION outbox.verify() RETURNS TABLE (finding text, severity text, rows_found bigint, message_id uuid, handler text, hint text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -4558,6 +4585,10 @@ BEGIN
 	CROSS JOIN LATERAL jsonb_each_text(w.options -> 'columns') c (name, number)
 	WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = w.relation AND a.attname = c.name AND NOT a.attisdropped)
 		AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = w.relation AND a.attnum = c.number::int AND NOT a.attisdropped)
+	UNION ALL
+	SELECT 'function to redact error texts that cannot be called', 'error', 1, NULL, NULL,
+		format('Error texts are withheld, since %s. Put it right, or set outbox.redact_function to another one.', f.fault)
+	FROM outbox_internal.redact_fault() f (fault) WHERE f.fault IS NOT NULL
 	UNION ALL
 	SELECT 'database is a copy', 'warning', 1, NULL, NULL, overlay(w.why PLACING upper(left(w.why, 1)) FROM 1 FOR 1) || '.'
 	FROM outbox_internal.why_copy() w (why) WHERE w.why IS NOT NULL

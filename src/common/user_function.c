@@ -14,6 +14,8 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
@@ -43,6 +45,7 @@ static TimeoutId slow_timer;
 static TimeoutId cancel_timer;
 static TimeoutId overrun_timer;
 static TimestampTz timers_started;
+static bool timers_run = false;
 
 /* In a signal handler: somebody else may be waiting. */
 static void
@@ -99,6 +102,7 @@ start_timers(int timeout_ms)
 	int			n = watch == NULL ? 1 : watch->slow == NULL ? 2 : 3;
 
 	timers_started = GetCurrentTimestamp();
+	timers_run = true;
 	enable_timeouts(timers, n);
 }
 
@@ -108,6 +112,7 @@ stop_timers(void)
 	DisableTimeoutParams timers[] = {{slow_timer, false}, {cancel_timer, false}, {overrun_timer, false}};
 
 	disable_timeouts(timers, lengthof(timers));
+	timers_run = false;
 }
 
 Oid
@@ -446,6 +451,120 @@ outbox_user_test_passes(OutboxUserTest *test, Datum value, char **failure)
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;
 	return passes;
+}
+
+/* A function of one text that returns one, and does not write. */
+static Oid
+find_text_function(const char *schema, const char *name, Oid *owner)
+{
+	Oid			argtype = TEXTOID;
+	Oid			namespace = get_namespace_oid(schema, true);
+	HeapTuple	tuple = NULL;
+	Form_pg_proc proc;
+	Oid			function;
+	bool		fits;
+
+	if (OidIsValid(namespace))
+		tuple = SearchSysCache3(PROCNAMEARGSNSP, CStringGetDatum(name), PointerGetDatum(buildoidvector(&argtype, 1)),
+								ObjectIdGetDatum(namespace));
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("function does not exist")));
+	proc = (Form_pg_proc) GETSTRUCT(tuple);
+	fits = proc->prokind == PROKIND_FUNCTION && !proc->proretset && proc->prorettype == TEXTOID &&
+		proc->provolatile != PROVOLATILE_VOLATILE;
+	function = proc->oid;
+	*owner = proc->proowner;
+	ReleaseSysCache(tuple);
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_FUNCTION_DEFINITION),
+				 errmsg("function is not a stable or immutable one of one text that returns text")));
+	(void) choose_role("function", name, *owner);
+	if (!outbox_may_execute(function, *owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for function")));
+	return function;
+}
+
+/* As call_test_as_owner(). */
+static char *
+call_text_function_as_owner(const char *schema, const char *name, const char *given)
+{
+	LOCAL_FCINFO(fcinfo, 1);
+	FmgrInfo	call;
+	Oid			owner;
+	OutboxSecurity own;
+	int			nestlevel = NewGUCNestLevel();
+	Datum		answer;
+
+	fmgr_info(find_text_function(schema, name, &owner), &call);
+	InitFunctionCallInfoData(*fcinfo, &call, 1, DEFAULT_COLLATION_OID, NULL, NULL);
+	fcinfo->args[0].value = CStringGetTextDatum(given);
+	fcinfo->args[0].isnull = false;
+
+	apply_test_settings();
+	GetUserIdAndSecContext(&own.user, &own.context);
+	SetUserIdAndSecContext(owner, own.context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	XactReadOnly = true;
+	answer = FunctionCallInvoke(fcinfo);
+	AtEOXact_GUC(false, nestlevel);
+	SetUserIdAndSecContext(own.user, own.context);
+	return fcinfo->isnull ? NULL : TextDatumGetCString(answer);
+}
+
+bool
+outbox_user_text_function_call(const char *schema, const char *name, const char *text, int timeout_ms,
+							   char **answer, int *sqlstate)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = false;
+	bool		timed;
+
+	register_timers();
+	/* Within another function of a user the timers are that one's. */
+	timed = !timers_run;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		if (timed)
+			start_timers(timeout_ms);
+		*answer = call_text_function_as_owner(schema, name, text);
+		if (timed)
+			stop_timers();
+		/* One that fired at the last moment still counts. */
+		CHECK_FOR_INTERRUPTS();
+		RollbackAndReleaseCurrentSubTransaction();
+		done = true;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		if (timed)
+			stop_timers();
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		if (timed)
+			QueryCancelPending = false;
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		/* The user's, or that of the function around this one. */
+		if (was_cancelled(edata) && (!timed || (watch == NULL && !TimestampDifferenceExceeds(timers_started, GetCurrentTimestamp(), timeout_ms))))
+			ReThrowError(edata);
+		*sqlstate = edata->sqlerrcode;
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return done;
 }
 
 void

@@ -91,6 +91,17 @@ extern void outbox_user_test_begin(OutboxUserTest *test, Oid function, const cha
  */
 extern bool outbox_user_test_passes(OutboxUserTest *test, Datum value, char **failure);
 
+/*
+ * Run a function that makes a text of a text: schema.name(text), stable or
+ * immutable, with the rights of its owner, who must not be a superuser, and in
+ * the midst of somebody's transaction.  *answer: what it returned, NULL for
+ * NULL, in the current memory context.  False if it cannot be called, takes
+ * longer, or fails: *sqlstate says why.  Nothing else is left of what it does.
+ * In a backend a cancellation by its user is raised.
+ */
+extern bool outbox_user_text_function_call(const char *schema, const char *name, const char *text, int timeout_ms,
+										   char **answer, int *sqlstate);
+
 /* Outside a transaction: take back what a function may have left in a worker's session. */
 extern void outbox_user_functions_clean_up(void);
 

@@ -24,6 +24,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/redaction.h"
 #include "common/session.h"
 #include "consume/arguments.h"
 #include "consume/obligations.h"
@@ -169,7 +170,7 @@ set_outcome(Settlement *s, FunctionCallInfo fcinfo, int code, int error)
 
 	if (given != NULL)
 		strlcpy(s->disposition.code, given, sizeof(s->disposition.code));
-	s->error = outbox_error_argument(fcinfo, error);
+	s->error = outbox_redact(outbox_error_argument(fcinfo, error));
 }
 
 static void

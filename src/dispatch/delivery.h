@@ -72,6 +72,8 @@ typedef struct OutboxDelivery
 	OutboxVerdict verdict;
 	int			http_status;
 	char	   *error;			/* NULL: none */
+	bool		error_is_raw;	/* it says what came from elsewhere */
+	uint64		ticket;			/* of that, while it is being redacted; 0: not yet (redact.h) */
 	int64		duration_us;
 	TimestampTz finished_at;	/* by the wall clock */
 	TimestampTz answered_at;	/* the same by the steady one */

@@ -46,6 +46,7 @@
 #include "dispatch/memory.h"
 #include "dispatch/payload.h"
 #include "dispatch/reading.h"
+#include "dispatch/redact.h"
 #include "dispatch/reload.h"
 #include "dispatch/rescan.h"
 #include "dispatch/run_errand.h"
@@ -199,6 +200,7 @@ sleep_time(TimestampTz now, TimestampTz memory_due)
 	until = Min(until, outbox_on_settle_next());
 	until = Min(until, outbox_occurrences_next());
 	until = Min(until, outbox_settler_next());
+	until = Min(until, outbox_redact_next());
 	until = Min(until, outbox_confirm_next());
 	until = Min(until, outbox_life_grace_end());
 	until = Min(until, outbox_errand_next());
@@ -293,6 +295,7 @@ main_loop(void)
 			outbox_lanes_each(look_again, NULL);
 		outbox_expiry_watch_clock(now);
 		empty_doorbell(now);
+		outbox_outcomes_take_redacted(now);
 		begin = now;
 		if (outbox_duties_maintain(now))
 			outbox_life_note(now);
@@ -333,6 +336,7 @@ initialize(Oid dboid)
 
 	outbox_crew_init(database);
 	outbox_on_settle_init(database);
+	outbox_redact_init(database);
 	outbox_occurrences_init(database);
 	outbox_settler_init();
 	iteration_context = AllocSetContextCreate(TopMemoryContext, "outbox iteration", ALLOCSET_DEFAULT_SIZES);

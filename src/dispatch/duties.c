@@ -160,6 +160,7 @@ bury_poison(OutboxDelivery *delivery, const char *message)
 	delivery->verdict.state = OUTBOX_DEAD;
 	strlcpy(delivery->verdict.code, "unreadable", sizeof(delivery->verdict.code));
 	delivery->error = MemoryContextStrdup(TopMemoryContext, message);
+	delivery->error_is_raw = true;
 	outbox_outcome_add(delivery);
 }
 

@@ -20,11 +20,13 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "common/redaction.h"
 #include "common/session.h"
 #include "compat.h"
 #include "dispatch/confirm.h"
 #include "dispatch/crew.h"
 #include "dispatch/hand_over.h"
+#include "dispatch/redact.h"
 #include "dispatch/schedule.h"
 #include "shared/function_slot.h"
 #include "table/delivery.h"
@@ -35,7 +37,8 @@
 #define RECOUNT_US (10 * USECS_PER_SEC)
 
 static OutboxDatabase *database = NULL;
-static bool wanted = false;		/* by a handler */
+static bool wanted = false;		/* by a handler, or to redact error texts */
+static bool handlers_want = false;
 static int	handed_over = 0;	/* all lanes together, and what has no lane */
 static TimestampTz recount_at = DT_NOBEGIN;
 static TimestampTz next_start = DT_NOEND;
@@ -128,19 +131,27 @@ look_for_function(OutboxLane *lane, void *arg)
 		*(bool *) arg = true;
 }
 
-void
-outbox_on_settle_handlers_changed(void)
+/* Are there functions to run? */
+static void
+decide_what_is_wanted(void)
 {
-	bool		found = false;
+	bool		now_wanted = handlers_want || outbox_redaction_is_set();
 
-	outbox_lanes_each(look_for_function, &found);
-	if (wanted == found)
+	if (wanted == now_wanted)
 		return;
-	wanted = found;
+	wanted = now_wanted;
 	/* A single word that only this process writes: no need for the lock. */
 	database->on_settle_wanted = wanted;
 	if (!wanted)
 		outbox_function_slots_wake(database);
+}
+
+void
+outbox_on_settle_handlers_changed(void)
+{
+	handlers_want = false;
+	outbox_lanes_each(look_for_function, &handlers_want);
+	decide_what_is_wanted();
 }
 
 void
@@ -222,6 +233,8 @@ others_wait(const OutboxFunctionSlotView *first, TimestampTz now)
 
 	if (first->owner == 0 || outbox_to_wall(now) - first->since < OUTBOX_SLOW_FUNCTION_MS * 1000)
 		return false;
+	if (outbox_redact_is_busy())
+		return true;
 	busy = outbox_lane_find(first->owner);
 	return handed_over > (busy ? busy->handed_over : 0);
 }
@@ -245,6 +258,7 @@ outbox_on_settle_attend(TimestampTz now, bool allowed)
 	next_start = DT_NOEND;
 	if (outbox_crew_is_leaving())
 		return;
+	decide_what_is_wanted();
 	if (!allowed)
 	{
 		outbox_crew_dismiss(OUTBOX_PLACE_ON_SETTLE);
@@ -265,16 +279,28 @@ outbox_on_settle_next(void)
 	return next_start;
 }
 
-const char *
-outbox_on_settle_problem(void)
+/* The spare is a help; without the first worker nothing of what it is for is done. */
+static const char *
+say_what_is_lacking(bool needed, const char *consequence)
 {
 	static char text[OUTBOX_ERROR_LEN];
 
-	/* The spare is a help; without the first worker nothing that is handed over is settled. */
-	if (!outbox_crew_lacks(OUTBOX_PLACE_ON_SETTLE) || (!wanted && handed_over == 0))
+	if (!needed || !outbox_crew_lacks(OUTBOX_PLACE_ON_SETTLE))
 		return NULL;
 	snprintf(text, sizeof(text),
-			 "on_settle functions are not run, as no background worker slot is free: max_worker_processes is %d, and at least %d is needed",
-			 max_worker_processes, max_worker_processes + 1);
+			 "%s, as no background worker slot is free: max_worker_processes is %d, and at least %d is needed",
+			 consequence, max_worker_processes, max_worker_processes + 1);
 	return text;
+}
+
+const char *
+outbox_on_settle_problem(void)
+{
+	return say_what_is_lacking(handlers_want || handed_over > 0, "on_settle functions are not run");
+}
+
+const char *
+outbox_redaction_problem(void)
+{
+	return say_what_is_lacking(outbox_redaction_is_set(), "error texts are withheld");
 }

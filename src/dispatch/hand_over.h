@@ -61,4 +61,7 @@ extern TimestampTz outbox_on_settle_next(void);
 /* Why no function can be run at the moment, in words; NULL: nothing is in the way. */
 extern const char *outbox_on_settle_problem(void);
 
+/* The same of the function that redacts error texts: they are withheld meanwhile. */
+extern const char *outbox_redaction_problem(void);
+
 #endif							/* OUTBOX_ON_SETTLE_H */

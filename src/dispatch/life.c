@@ -122,6 +122,8 @@ outbox_life_problem(void)
 	if (problem == NULL)
 		problem = outbox_on_settle_problem();
 	if (problem == NULL)
+		problem = outbox_redaction_problem();
+	if (problem == NULL)
 		problem = outbox_occurrences_problem();
 	if (problem == NULL)
 		problem = outbox_unsent_problem(&since);

@@ -414,6 +414,7 @@ bury(OutboxPayload *payload, const OutboxVerdict *verdict, const char *error)
 		outbox_lane_unqueue(delivery->lane, delivery);
 		delivery->verdict = *verdict;
 		delivery->error = MemoryContextStrdup(payloads_context, error);
+		delivery->error_is_raw = true;
 		outbox_lane_ready(delivery->lane);
 		outbox_outcome_add(delivery);
 	}

@@ -30,6 +30,7 @@
 #include "dispatch/occurrences.h"
 #include "dispatch/payload.h"
 #include "dispatch/reading.h"
+#include "dispatch/redact.h"
 #include "dispatch/reload.h"
 #include "dispatch/run_errand.h"
 #include "dispatch/schedule.h"
@@ -125,7 +126,7 @@ occurrences_are_over(TimestampTz now)
 static bool
 is_under_way(TimestampTz now)
 {
-	return outbox_send_in_flight() > 0 || outbox_outcomes_may_be_written() || outbox_outcomes_problem() != NULL ||
+	return outbox_send_in_flight() > 0 || outbox_redact_is_busy() || outbox_outcomes_may_be_written() || outbox_outcomes_problem() != NULL ||
 		outbox_on_settle_outstanding() > 0 || outbox_confirm_next() != DT_NOEND ||
 		outbox_duties_pause(now) || is_unsent(now) || !occurrences_are_over(now);
 }

@@ -348,6 +348,7 @@ bury_unwritable(Outgoing *request)
 		delivery->verdict.state = OUTBOX_DEAD;
 		strlcpy(delivery->verdict.code, "unreadable", sizeof(delivery->verdict.code));
 		delivery->error = MemoryContextStrdup(requests_context, failure->message);
+		delivery->error_is_raw = true;
 		outbox_outcome_add(delivery);
 		buried++;
 	}
@@ -555,7 +556,10 @@ note_verdict(OutboxDelivery *delivery, const HttpExchange *exchange, TimestampTz
 	delivery->duration_us = exchange->done_us - exchange->sent_us;
 	delivery->http_status = exchange->status;
 	if (verdict->state != OUTBOX_DELIVERED)
+	{
 		delivery->error = describe_failure(exchange);
+		delivery->error_is_raw = true;
+	}
 	if (delivery->has_on_settle)
 		delivery->response = capture_response(exchange);
 	if (exchange->kept_len > 0 && (delivery->has_on_settle || outbox_should_log(verdict->state)))

@@ -19,6 +19,7 @@
 #include "dispatch/hand_over.h"
 #include "dispatch/order.h"
 #include "dispatch/reading.h"
+#include "dispatch/redact.h"
 #include "dispatch/schedule.h"
 #include "dispatch/settle.h"
 #include "dispatch/settle_row.h"
@@ -119,8 +120,18 @@ outbox_outcome_add(OutboxDelivery *delivery)
 	if (delivery->finished_at == 0)
 		delivery->finished_at = GetCurrentTimestamp();
 	delivery->answered_at = outbox_steady_time();
-	dlist_push_tail(start_waiting(delivery), &delivery->link);
 	delivery->lane->unsettled++;
+	if (!outbox_redact_keep(delivery))
+		dlist_push_tail(start_waiting(delivery), &delivery->link);
+}
+
+void
+outbox_outcomes_take_redacted(TimestampTz now)
+{
+	OutboxDelivery *delivery;
+
+	while ((delivery = outbox_redact_next_done(now)) != NULL)
+		dlist_push_tail(start_waiting(delivery), &delivery->link);
 }
 
 int
@@ -166,6 +177,8 @@ outbox_outcomes_last_chance(void)
 	dlist_iter	iter;
 
 	last_chance = true;
+	outbox_redact_give_up();
+	outbox_outcomes_take_redacted(outbox_steady_time());
 	outbox_backoff_succeed(&aside_gap);
 	dlist_foreach(iter, &aside)
 		outbox_backoff_succeed(&dlist_container(OutboxDelivery, link, iter.cur)->trouble);

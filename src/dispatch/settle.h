@@ -24,6 +24,9 @@
  */
 extern void outbox_outcome_add(OutboxDelivery *delivery);
 
+/* Take up those whose error text has been redacted by now, or has to be withheld (redact.h). */
+extern void outbox_outcomes_take_redacted(TimestampTz now);
+
 /* How many wait, and when the one that has waited longest was added (DT_NOEND: none). */
 extern int	outbox_outcomes_waiting(void);
 extern TimestampTz outbox_outcomes_oldest(void);

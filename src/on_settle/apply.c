@@ -28,6 +28,7 @@
 #include "utils/uuid.h"
 
 #include "common/query_row.h"
+#include "common/redaction.h"
 #include "common/session.h"
 #include "common/user_function.h"
 #include "compat.h"
@@ -314,7 +315,7 @@ run_function(HandOver *h)
 	report_call(h);
 	/* The owner may not know the schema that the function is in. */
 	outbox_act_as_worker();
-	failure = outbox_user_function_call(&function);
+	failure = outbox_redact_failure(outbox_user_function_call(&function));
 	outbox_act_as_owner();
 	return failure;
 }
@@ -534,6 +535,25 @@ outbox_on_settle_settle(int64 queue_id, const char *give_up)
 	if (result == OUTBOX_ON_SETTLE_DONE)
 		ring_back(&h);
 	return result;
+}
+
+const char *
+outbox_on_settle_redact(char *text)
+{
+	MemoryContext context = CurrentMemoryContext;
+	char	   *kept;
+
+	/* The dispatcher knows of it, and this process does not yet. */
+	if (!outbox_redaction_is_set())
+		return OUTBOX_TEXT_WITHHELD;
+	pgstat_report_activity(STATE_RUNNING, "redacting an error text");
+	outbox_work_begin(false);
+	MemoryContextSwitchTo(context);
+	kept = outbox_redact(text);
+	outbox_work_commit();
+	MemoryContextSwitchTo(context);
+	outbox_user_functions_clean_up();
+	return kept;
 }
 
 /* One whose handler has no row is not known yet: a restore has come to the outcomes first. */

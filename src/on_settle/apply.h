@@ -32,6 +32,12 @@ typedef enum OutboxOnSettleResult
 extern OutboxOnSettleResult outbox_on_settle_settle(int64 queue_id, const char *give_up);
 
 /*
+ * What is to be kept of an error text (common/redaction.h), in a transaction of
+ * its own, or NULL.  Raises if there can be no transaction.
+ */
+extern const char *outbox_on_settle_redact(char *text);
+
+/*
  * Read rows of outbox.on_settle_queue with ids above *after, in their order, and move
  * *after.  Sets *more if there are more than were read at once.  False, and
  * nothing was read, if somebody holds one of the tables: later.

@@ -31,11 +31,13 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "common/redaction.h"
 #include "compat.h"
 #include "guc.h"
 #include "on_settle/apply.h"
 #include "on_settle/queue.h"
 #include "shared/function_slot.h"
+#include "shared/redactions.h"
 #include "worker/backoff.h"
 #include "worker/function_worker.h"
 #include "worker/work.h"
@@ -47,6 +49,9 @@
 
 /* A delivery that somebody holds, and a handler that the other worker is at, are tried again after this time. */
 #define LOCKED_RETRY_US (100 * 1000)
+
+/* So many error texts are redacted before anything else is done. */
+#define REDACTIONS_AT_ONCE 100
 
 /* Reading what has been handed over takes less, unless something is in the way. */
 #define LONG_READ_US (10 * 1000)
@@ -69,6 +74,7 @@ static OutboxBackoff trouble;	/* with the database, whatever is to be done there
 static int64 last_failed = 0;	/* the hand-over that could not be settled last, if none was since */
 
 static TimestampTz last_served = 0;
+static int	nredacted = 0;
 
 static void
 note_found(int32 handler_id, int64 queue_id)
@@ -158,6 +164,32 @@ settle(OutboxHandOver *hand_over, OutboxOnSettleResult *result)
 	return done;
 }
 
+/* Redact one error text for the dispatcher.  False: there is none. */
+static bool
+redact(void)
+{
+	OutboxDatabase *database = outbox_my_database();
+	char	   *text;
+	const char *volatile answer = OUTBOX_TEXT_WITHHELD;
+	int			place = outbox_redaction_take(database, &text);
+
+	if (place < 0)
+		return false;
+	PG_TRY();
+	{
+		answer = outbox_on_settle_redact(text);
+	}
+	PG_CATCH();
+	{
+		outbox_function_worker_fail(GetCurrentTimestamp());
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(iteration_context);
+	outbox_redaction_answer(database, place, answer);
+	outbox_function_slot_wake_dispatcher();
+	return true;
+}
+
 /* A slow function: the other worker may have waited for its handler, and the spare is not to take it again. */
 static void
 note_duration(OutboxOnSettleQueue *queue, TimestampTz begin, TimestampTz now)
@@ -236,6 +268,15 @@ main_loop(void)
 		MemoryContextReset(iteration_context);
 		CHECK_FOR_INTERRUPTS();
 		outbox_function_worker_settings(now);
+
+		if (redact())
+		{
+			last_served = now;
+			/* Whatever else there is to do is looked for when no text waits any more, or this has come round. */
+			SetLatch(MyLatch);
+			if (outbox_redaction_is_asked(outbox_my_database()) && ++nredacted % REDACTIONS_AT_ONCE != 0)
+				continue;
+		}
 
 		if (outbox_backoff_is_over(&trouble, now))
 		{

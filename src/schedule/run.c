@@ -20,6 +20,7 @@
 #include "utils/uuid.h"
 
 #include "common/query_row.h"
+#include "common/redaction.h"
 #include "common/session.h"
 #include "common/sql_version.h"
 #include "common/user_function.h"
@@ -107,7 +108,7 @@ call_function(const OutboxQueryRow *row)
 		.timeout_option = "the schedule's timeout"
 	};
 
-	return outbox_user_function_call(&function);
+	return outbox_redact_failure(outbox_user_function_call(&function));
 }
 
 bool

@@ -25,6 +25,8 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
+#include "common/redaction.h"
+
 #define OUTBOX_MAX_NOTICES 1024
 #define OUTBOX_ERROR_LEN 256
 #define OUTBOX_MAX_LOCKOUTS 8
@@ -85,6 +87,27 @@ typedef enum OutboxFunctionPlace
 	OUTBOX_FUNCTION_PLACES
 } OutboxFunctionPlace;
 
+/* A text on its way to outbox.redact_function and back (redactions.h), and whose it is. */
+typedef enum OutboxRedactionState
+{
+	OUTBOX_REDACTION_FREE,
+	OUTBOX_REDACTION_OURS,		/* the dispatcher's, which is writing or reading it */
+	OUTBOX_REDACTION_ASKED,
+	OUTBOX_REDACTION_TAKEN,		/* a worker's */
+	OUTBOX_REDACTION_ANSWERED
+} OutboxRedactionState;
+
+typedef struct OutboxRedaction
+{
+	OutboxRedactionState state; /* under the slot's mutex; the rest is that one's whose it is */
+	pid_t		worker;
+	uint64		ticket;
+	bool		is_null;
+	char		text[OUTBOX_REDACTION_LEN];
+} OutboxRedaction;
+
+#define OUTBOX_REDACTIONS 4
+
 /* A delivery whose outcome is in, but could not be written. */
 typedef struct OutboxAside
 {
@@ -144,6 +167,8 @@ typedef struct OutboxDatabase
 	/* Written by the workers that hold the places, under mutex; on_settle_wanted by the dispatcher. */
 	OutboxFunctionSlot function_slots[OUTBOX_FUNCTION_PLACES];
 	bool		on_settle_wanted;	/* some handler has an on_settle function */
+
+	OutboxRedaction redactions[OUTBOX_REDACTIONS];
 
 	/* Written by the settler, under mutex; 0: none. */
 	pid_t		settler_pid;

@@ -35,6 +35,7 @@ INSERT INTO privilege VALUES
 ('internal', 'is_own vacuum_holders bloat_warnings barred_keys', 'W'),
 ('internal', 'count reset_counters metric_list metric_label metric_samples', 'W'),
 ('internal', 'unrouted sender aside retention', 'OW'),
+('internal', 'redact_fault', 'W'),
 ('internal', 'event_duration event_time event_of_action events_of_staging events_of_routing events_of_attempts events_of_outcome events_of_actions events_of_bulk', 'W'),
 ('internal', 'report_text report_count report_duration report_when report_bar report_place report_quantiles report_top report_table report_section report_style report_steps report_throughput report_histogram report_backlog report_failing report_slowest report_causes report_dead report_schedules report_unrouted report_retention report_actions died_since', 'W'),
 -- rings and triggers

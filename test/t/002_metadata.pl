@@ -131,7 +131,7 @@ foreach my $setting (slurp('src/guc.c') =~ /"outbox\.(\w+)",/g)
 {
 	my @rooms = grep { $reader{$_} =~ /\boutbox_\Q$setting\E\b/ } keys %reader;
 	# What logs attempts, what retention goes by and what checks addresses is there for both, or read elsewhere.
-	@rooms = ({ log_attempts => [qw(consume dispatch)], (map { $_ => [qw(operate worker)] } qw(delivered_retention dead_retention action_retention prune_batch_size prune_interval)), dedupe_window => [qw(stage worker)], blocked_networks => ['dispatch'], log_response_headers => ['dispatch'], max_databases => [] }->{$setting} || \@rooms)->@*;
+	@rooms = ({ log_attempts => [qw(consume dispatch)], (map { $_ => [qw(operate worker)] } qw(delivered_retention dead_retention action_retention prune_batch_size prune_interval)), dedupe_window => [qw(stage worker)], blocked_networks => ['dispatch'], log_response_headers => ['dispatch'], redact_function => [qw(consume dispatch)], max_databases => [] }->{$setting} || \@rooms)->@*;
 	$read_by{$setting} = join ', ', (grep { /^(?:dispatch|on_settle|worker)$/ } @rooms) ? 'reload' : (), (grep { /^(?:consume|operate|stage)$/ } @rooms) ? 'session' : ();
 }
 @read_by{qw(max_databases max_stat_handlers transport)} = qw(restart restart start);
