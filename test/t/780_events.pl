@@ -5,9 +5,12 @@ use strict;
 use warnings;
 
 use HttpReceiver;
+use IO::Socket::INET;
+use IPC::Run;
 use JSON::PP qw(decode_json);
 use OutboxCluster;
 use PsqlSession;
+use Recipes;
 use Test::More;
 
 my $receiver = HttpReceiver->start;
@@ -299,6 +302,32 @@ my $after = told();
 $node->stage('dies');
 $node->wait_for("SELECT count(*) FROM outbox.deliveries WHERE handler = 'dies' AND state <> 'dead'", 0, 'one more dies');
 is($node->sql('SELECT count(*) FROM outbox.event_queue') . ' ' . told(), "0 $after", 'and nobody is to be told');
+
+# --- a chat, by the recipe
+SKIP:
+{
+	skip 'no python3', 5 unless grep { -x "$_/python3" } split /:/, $ENV{PATH};
+	my $folder = $node->basedir;
+	Recipes->read('doc/recipes/chat.md')->write($folder);
+	my $port = PostgreSQL::Test::Cluster::get_free_port();
+	my $script = IPC::Run::start([ 'python3', "$folder/to_chat.py" ], '<', \undef, '>&', \my $said,
+		init => sub { @ENV{qw(TOKEN CHAT_URL PORT)} = ('one', $receiver->url('/text'), $port) });
+	$node->wait_while_not(sub { IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port) }, 'it listens');
+	$receiver->on('/text', { status => 429, headers => { 'retry-after' => '1' } }, {});
+	$node->sql("DELETE FROM outbox.event_rate WHERE topic <> ''");
+	$node->handler('text', ['outbox.*'], "http://127.0.0.1:$port/", authorization => 'Bearer one');
+	$node->sql("SELECT outbox.pause_handler('dies', 'see there')");
+	$node->wait_for("SELECT string_agg(state, ',') FROM outbox.deliveries WHERE handler = 'text'", 'delivered', 'the chat has an event');
+	is(join("\n", map { decode_json($_->{body})->{text} } $receiver->requests('/text')), join("\n", ('dies was paused by postgres: see there') x 2), 'as a line, again when it was asked to');
+	$node->sql("SELECT outbox.resume_handler('dies')");
+	$node->stage('dies');
+	$node->wait_for("SELECT count(*) || ' ' || count(*) FILTER (WHERE state = 'delivered') FROM outbox.deliveries WHERE handler = 'text'", '3 3', 'others');
+	like(join("\n", map { decode_json($_->{body})->{text} } $receiver->requests('/text')), qr/dies goes on/, 'are told, too');
+	like(join("\n", map { decode_json($_->{body})->{text} } $receiver->requests('/text')), qr/dies: a delivery of dies is dead after 1 attempts: 422/, 'with what there is');
+	$node->sql("SELECT outbox.drop_handler('text')");
+	$script->signal('TERM');
+	$script->finish;
+}
 
 # --- without preload, by hand
 my $bare = OutboxCluster->create('bare', preload => 0);
