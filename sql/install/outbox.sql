@@ -7104,6 +7104,7 @@ DECLARE
 	m record;
 	since timestamptz;
 	until timestamptz;
+	handlers text[];
 BEGIN
 	SELECT x.id, x.staged_at, x.topic, x.tenant, x.xmin AS written_by INTO m FROM outbox.message x WHERE x.id = events_of_bulk.id;
 	IF NOT FOUND THEN
@@ -7111,11 +7112,12 @@ BEGIN
 	END IF;
 	since := m.staged_at;
 	-- What came after its last settlement has not met it.  A call writes down when it was over.
-	SELECT CASE WHEN bool_or(o.settled_at IS NULL) THEN 'infinity' ELSE max(o.settled_at) + interval '1 hour' END INTO until
+	SELECT CASE WHEN bool_or(o.settled_at IS NULL) THEN 'infinity' ELSE max(o.settled_at) + interval '1 hour' END,
+		array_agg((SELECT h.name FROM outbox.handler h WHERE h.id = o.handler_id)) INTO until, handlers
 	FROM (
-		SELECT NULL::timestamptz AS settled_at FROM outbox.delivery d WHERE d.message_id = m.id
+		SELECT d.handler_id, NULL::timestamptz AS settled_at FROM outbox.delivery d WHERE d.message_id = m.id
 		UNION ALL
-		SELECT r.settled_at FROM outbox.receipt r WHERE r.message_id = m.id) AS o;
+		SELECT r.handler_id, r.settled_at FROM outbox.receipt r WHERE r.message_id = m.id) AS o;
 	RETURN QUERY
 	WITH delivered AS MATERIALIZED (
 		SELECT d.handler_id, h.name, d.xmin AS written_by, NULL::timestamptz AS settled_at, d.attempts, NULL::text AS code
@@ -7127,6 +7129,8 @@ BEGIN
 		SELECT a AS action, a.xmin AS written_by FROM outbox.action a
 		WHERE a.message_id IS NULL AND a.acted_at >= since AND a.acted_at <= until
 			AND a.action IN ('requeue_where', 'requeue_all', 'replay', 'cancel_where', 'pause_handler', 'resume_handler', 'alter_handler', 'ensure_handler', 'rotate_secret', 'drop_handler')
+			AND (a.arguments ->> 'handler' IS NULL OR a.arguments ->> 'handler' = ANY (handlers))
+			AND (a.arguments ->> 'tenant' IS NULL OR a.arguments ->> 'tenant' = m.tenant)
 	), met AS (
 		-- Several between two attempts: one of them it was.
 		SELECT c.action, d.name, f.how,
