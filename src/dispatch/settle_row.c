@@ -22,9 +22,12 @@ static OutboxDeliveryTable table;
 
 /* What settling touches: locked at once, so that writing cannot wait later. */
 static const OutboxTableLock settle_locks[] = {
-	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}, {"on_settle_queue", RowExclusiveLock},
-	{"event_queue", RowExclusiveLock}
+	{"delivery", RowExclusiveLock}, {"receipt", RowExclusiveLock}, {"attempt", RowExclusiveLock}, {"on_settle_queue", RowExclusiveLock}
 };
+
+/* What a death touches besides: few transactions have one. */
+static const OutboxTableLock death_locks[] = {{"event_queue", RowExclusiveLock}};
+static bool may_bury = false;
 
 bool
 outbox_settle_rows_begin(void)
@@ -32,6 +35,7 @@ outbox_settle_rows_begin(void)
 	if (!outbox_lock_all_if_free(settle_locks, lengthof(settle_locks)))
 		return false;
 	outbox_deliveries_open(&table, true);
+	may_bury = false;
 	return true;
 }
 
@@ -62,6 +66,15 @@ is_as_read(const OutboxDelivery *delivery, const OutboxDeliveryRow *row)
 		(delivery->attempted || row->end_at == delivery->end_at);
 }
 
+/* False if somebody is in the way: the death is written later, as if its row were held. */
+static bool
+lock_for_death(void)
+{
+	if (!may_bury)
+		may_bury = outbox_lock_all_if_free(death_locks, lengthof(death_locks));
+	return may_bury;
+}
+
 /* Handed over: nobody is to try it until an on_settle worker has settled it. */
 static bool
 write_row(const OutboxDelivery *delivery, const OutboxDeliveryRow *row, TimestampTz now)
@@ -81,6 +94,8 @@ write_row(const OutboxDelivery *delivery, const OutboxDeliveryRow *row, Timestam
 
 	if (delivery->has_on_settle)
 		return outbox_deliveries_lease(&table, outcome.attempts, outcome.budget_from, DT_NOEND, NULL, false);
+	if (outcome.state == OUTBOX_DEAD && !lock_for_death())
+		return false;
 	if (!outbox_deliveries_settle(&table, &outcome, false))
 		return false;
 	if (table.has_events)

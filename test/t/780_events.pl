@@ -269,6 +269,7 @@ $node->sql("SELECT outbox.drop_schedule('goes_on'); DROP TRIGGER no_events ON ou
 all_told('it is told when that is possible');
 
 # Nor does a settlement wait for who holds the handlers.
+$node->handler('goes_on', ['gone.on'], $receiver->url('/goes_on'));
 $receiver->on('/dies', { hang => 1 });
 $receiver->forget;
 my $held = $node->stage('dies');
@@ -277,6 +278,15 @@ my $holder = PsqlSession->new($node);
 $holder->run('BEGIN; LOCK TABLE outbox.handler IN ACCESS EXCLUSIVE MODE');
 $receiver->release('/dies', { status => 422 }, { status => 422 });
 $node->wait_for("SELECT state FROM outbox.receipt WHERE message_id = '$held'", 4, 'its delivery dies while somebody holds the handlers');
+$holder->run('ROLLBACK');
+$node->wait_while_not(sub { grep({ ($_->{messageId} // '') eq $held } events('/chat', 'delivery.dead')) == 1 }, 'and is told afterwards');
+
+# While somebody holds the queue itself, deaths alone wait.
+$holder->run('BEGIN; LOCK TABLE outbox.event_queue IN ACCESS EXCLUSIVE MODE');
+$held = $node->stage('dies');
+my $other = $node->stage('gone.on');
+$node->wait_for("SELECT state FROM outbox.receipt WHERE message_id = '$other'", 3, 'while somebody holds the events, what is delivered is settled');
+is($node->sql("SELECT count(*) FROM outbox.delivery WHERE message_id = '$held'"), 1, 'and what has died waits');
 $holder->run('ROLLBACK');
 $holder->close;
 $node->wait_while_not(sub { grep({ ($_->{messageId} // '') eq $held } events('/chat', 'delivery.dead')) == 1 }, 'and is told afterwards');
