@@ -6,7 +6,8 @@
  *
  * Loaded by the postmaster through shared_preload_libraries; without that,
  * loaded by each backend that calls a function of the extension, where
- * staging and the SQL surface work but nothing is pushed.
+ * staging and the SQL surface work but nothing is pushed by itself; and by the
+ * background workers that one call of outbox.deliver_now() has.
  *
  *-------------------------------------------------------------------------
  */
