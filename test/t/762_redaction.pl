@@ -103,14 +103,12 @@ like(said("sleep #", 'fail'), qr/failed \(57014\)$/, 'and in a second at most');
 is($node->sql("SELECT last_value || ' ' || is_called FROM app.s"), '1 false', 'nothing was written by it');
 
 # --- nothing raw has been kept anywhere
-$node->sql('CHECKPOINT');
-my $found = '';
-foreach my $file (split /\n/, `find @{[ $node->data_dir ]} -type f`)
+sub files_with_text
 {
-	my $bytes = slurp_file($file);
-	$found .= "$file " if index($bytes, $card) >= 0;
+	$node->sql('CHECKPOINT');
+	return join ' ', grep { -f && index(slurp_file($_), $card) >= 0 } split /\n/, `find @{[ $node->data_dir ]} -type f`;
 }
-is($found, '', 'no file of the server has the text');
+is(files_with_text(), '', 'no file of the server has the text');
 ok(index($node->log_text, $card) < 0, 'nor has its log');
 
 # --- what is not fit to be called
@@ -150,6 +148,17 @@ $node->sql("SELECT pg_terminate_backend($pid)");
 like(kept($id), qr/^withheld: could not be redacted/, 'a dispatcher that ends withholds what it has in hand');
 is(scalar(my @sent = $receiver->requests('/ends')), 1, 'which was sent once');
 $node->wait_for_dispatcher('postgres', $pid);
+
+# --- a server that crashes has kept nothing, and tries again
+$receiver->on('/crash', { status => 500, body => "sleep $card" }, { status => 200 });
+$node->handler('crash', ['crash'], $receiver->url('/crash'), %failing);
+$id = $node->stage('crash');
+$node->wait_for("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox on_settle worker' AND query = 'redacting an error text' AND state = 'active'", 1, 'a text is being redacted');
+$node->stop('immediate');
+$node->start;
+$node->wait_for("SELECT state || ' ' || attempts FROM outbox.deliveries WHERE message_id = '$id'", 'delivered 1', 'after a crash its message is sent again');
+is(files_with_text(), '', 'still no file has any text');
+ok(index($node->log_text, $card) < 0, 'nor has the log');
 
 # --- without it
 $node->sql("ALTER SYSTEM SET outbox.redact_function = ''");
