@@ -111,15 +111,16 @@ other-library: $(filter-out src/common/sql_version.o,$(OBJS))
 .PHONY: other-library
 
 # What is given away: the last commit as PGXN takes it, with META.json below one
-# folder, and nothing else.
+# folder, and nothing else.  Needs git and no PostgreSQL.
 DISTVERSION = $(shell sed -n 's/^   "version": "\(.*\)",/\1/p' $(here)META.json)
-DIST = build/outbox-$(DISTVERSION)
+DISTNAME = outbox-$(DISTVERSION)
+DISTDIR = build
 dist:
-	$(MKDIR_P) build
-	git -C $(here) diff --quiet HEAD || echo "Not in it: what is not committed."
-	git -C $(here) archive --format=zip --prefix=outbox-$(DISTVERSION)/ HEAD > $(DIST).zip
-	git -C $(here) archive --format=tar --prefix=outbox-$(DISTVERSION)/ HEAD | gzip -9n > $(DIST).tar.gz
-	cd build && sha256sum outbox-$(DISTVERSION).zip outbox-$(DISTVERSION).tar.gz
+	mkdir -p $(DISTDIR)
+	@git -C $(here) diff --quiet HEAD || echo "Not in it: what is not committed."
+	git -C $(here) archive --format=zip --prefix=$(DISTNAME)/ HEAD > $(DISTDIR)/$(DISTNAME).zip
+	git -C $(here) archive --format=tar --prefix=$(DISTNAME)/ HEAD | gzip -9n > $(DISTDIR)/$(DISTNAME).tar.gz
+	@cd $(DISTDIR) && sha256sum $(DISTNAME).zip $(DISTNAME).tar.gz
 
 # doc/releasing.md
 release:

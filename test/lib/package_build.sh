@@ -1,6 +1,7 @@
 #!/bin/bash
 # In a chroot, with the tree in /outbox: packages into /var/tmp/outbox-build, and
-# what lintian says of them.  See test/package.
+# what lintian says of them; with the argument nocheck without their tests.  See
+# test/package.
 set -euo pipefail
 
 export DEBIAN_FRONTEND=noninteractive
@@ -21,7 +22,7 @@ pg_buildext updatecontrol
 apt-get -qq build-dep -y --no-install-recommends . > /tmp/install.log 2>&1 || { cat /tmp/install.log; exit 1; }
 id builder > /dev/null 2>&1 || useradd --create-home builder
 chown -R builder: "$build"
-setpriv --reuid=builder --regid=builder --clear-groups env HOME=/home/builder \
+setpriv --reuid=builder --regid=builder --clear-groups env HOME=/home/builder DEB_BUILD_OPTIONS="parallel=$(nproc) ${1:-}" \
 	dpkg-buildpackage -us -uc > "$build/log" 2>&1 || { tail -n 60 "$build/log"; exit 1; }
 grep -E '^(ok|test|All) .*|tests passed' "$build/log" || true
 # Until there is a release there is neither a bug to close nor an address to write to.
