@@ -6862,7 +6862,7 @@ DECLARE
 	highest uuid := least(f.highest, f.before_message_id);
 	below boolean := false;
 	ids uuid[];
-	found record;
+	part record;
 	query text := format('SELECT array_agg(c.message_id) AS message_ids, array_agg(c.handler_id) AS handler_ids FROM ('
 			'SELECT d.* FROM unnest($2) WITH ORDINALITY s (id, n) CROSS JOIN LATERAL (SELECT * FROM (%s) u ORDER BY handler_id DESC OFFSET 0) d ORDER BY s.n, d.handler_id DESC LIMIT ($1).max_rows) c',
 		outbox_internal.page_parts(f, ' AND d.message_id = s.id'
@@ -6872,9 +6872,9 @@ BEGIN
 	handler_ids := '{}';
 	LOOP
 		ids := ARRAY(SELECT t FROM outbox_internal.tenant_messages(f.tenant, cardinality(f.outstanding) > 0, f.lowest, highest, below, 1000) t);
-		EXECUTE query INTO found USING f, ids;
-		message_ids := message_ids || found.message_ids;
-		handler_ids := handler_ids || found.handler_ids;
+		EXECUTE query INTO part USING f, ids;
+		message_ids := message_ids || part.message_ids;
+		handler_ids := handler_ids || part.handler_ids;
 		EXIT WHEN cardinality(ids) < 1000 OR cardinality(message_ids) >= f.max_rows;
 		highest := ids[1000];
 		below := true;
