@@ -3761,14 +3761,17 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_internal.get_retention_rules IS 'Internal: how long what is to be kept, as settings, handlers and tenants say, counted back from a time';
 
--- Which of these messages are settled, and for long enough.  Each is looked up by
--- itself: scalar subqueries on purpose, never turned into a join that would read a
--- whole table for each batch.  A dead letter that holds up its key goes on doing so.
+-- Which of these messages are settled, and for long enough.  They lie side by side, so
+-- what there is of all of them is read in one go, from the first to the last, and never
+-- a whole table: which is why there is nothing but index scans and hashes of them.
+-- A dead letter that holds up its key goes on doing so.
 -- A tenant's time goes before its handler's, and that before the setting.
 CREATE FUNCTION outbox_internal.prunable(ids uuid[], r outbox_internal.retention_rules) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_nestloop = off SET enable_mergejoin = off SET enable_hashjoin = on SET jit = off AS $$
 DECLARE
+	lowest CONSTANT uuid := ids[1];
+	highest CONSTANT uuid := ids[cardinality(ids)];
 	at CONSTANT timestamptz := r.at;
 	delivered_before CONSTANT timestamptz := r.delivered_before;
 	dead_before CONSTANT timestamptz := r.dead_before;
@@ -3776,39 +3779,43 @@ DECLARE
 	result uuid[];
 BEGIN
 	IF r.handlers = '{}' AND NOT r.tenants THEN
-		SELECT array_agg(v.id) INTO result
+		SELECT array_agg(v.id ORDER BY v.id) INTO result
 		FROM unnest(ids) AS v (id)
-		WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
-			AND coalesce(
-				(SELECT bool_and(greatest(t.settled_at, CASE WHEN t.handler_id = 0 AND t.state = 4
-							THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = v.id) END)
-						< CASE WHEN t.state = 3 THEN delivered_before ELSE dead_before END
-					AND (t.key IS NULL OR t.handler_id <> ALL (blocking)))
-				FROM outbox.receipt t WHERE t.message_id = v.id),
-				(SELECT greatest(m.staged_at, m.deliver_at) < delivered_before FROM outbox.message m WHERE m.id = v.id));
+		LEFT JOIN (
+			SELECT t.message_id, bool_and(
+				greatest(t.settled_at, CASE WHEN t.handler_id = 0 AND t.state = 4
+						THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = t.message_id) END)
+					< CASE WHEN t.state = 3 THEN delivered_before ELSE dead_before END
+				AND (t.key IS NULL OR t.handler_id <> ALL (blocking))) AS is_over
+			FROM outbox.receipt t WHERE t.message_id >= lowest AND t.message_id <= highest
+			GROUP BY t.message_id) AS s ON s.message_id = v.id
+		WHERE NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = v.id AND d.message_id >= lowest AND d.message_id <= highest)
+			AND coalesce(s.is_over, (SELECT greatest(m.staged_at, m.deliver_at) < delivered_before FROM outbox.message m WHERE m.id = v.id));
 	ELSE
-		SELECT array_agg(v.id) INTO result
+		SELECT array_agg(v.id ORDER BY v.id) INTO result
 		FROM unnest(ids) AS v (id)
-		WHERE (SELECT d.handler_id FROM outbox.delivery d WHERE d.message_id = v.id LIMIT 1) IS NULL
-			AND coalesce(
-				(SELECT bool_and(greatest(t.settled_at, CASE WHEN t.handler_id = 0 AND t.state = 4
-							THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = v.id) END)
-						< coalesce(
-							CASE WHEN r.tenants THEN (
-								SELECT at - CASE WHEN t.state = 3 THEN k.delivered_retention ELSE k.dead_retention END FROM outbox.tenant_retention k
-								WHERE k.tenant = (SELECT m.tenant FROM outbox.message m WHERE m.id = v.id)) END,
-							CASE WHEN t.state = 3 THEN r.handlers_delivered_before[array_position(r.handlers, t.handler_id)]
-								ELSE r.handlers_dead_before[array_position(r.handlers, t.handler_id)] END,
-							CASE WHEN t.state = 3 THEN delivered_before ELSE dead_before END)
-					AND (t.key IS NULL OR t.handler_id <> ALL (blocking)))
-				FROM outbox.receipt t WHERE t.message_id = v.id),
-				(SELECT greatest(m.staged_at, m.deliver_at) < coalesce(
+		LEFT JOIN (
+			SELECT t.message_id, bool_and(
+				greatest(t.settled_at, CASE WHEN t.handler_id = 0 AND t.state = 4
+						THEN (SELECT m.deliver_at FROM outbox.message m WHERE m.id = t.message_id) END)
+					< coalesce(
+						CASE WHEN r.tenants THEN (
+							SELECT at - CASE WHEN t.state = 3 THEN k.delivered_retention ELSE k.dead_retention END FROM outbox.tenant_retention k
+							WHERE k.tenant = (SELECT m.tenant FROM outbox.message m WHERE m.id = t.message_id)) END,
+						CASE WHEN t.state = 3 THEN r.handlers_delivered_before[array_position(r.handlers, t.handler_id)]
+							ELSE r.handlers_dead_before[array_position(r.handlers, t.handler_id)] END,
+						CASE WHEN t.state = 3 THEN delivered_before ELSE dead_before END)
+				AND (t.key IS NULL OR t.handler_id <> ALL (blocking))) AS is_over
+			FROM outbox.receipt t WHERE t.message_id >= lowest AND t.message_id <= highest
+			GROUP BY t.message_id) AS s ON s.message_id = v.id
+		WHERE NOT EXISTS (SELECT FROM outbox.delivery d WHERE d.message_id = v.id AND d.message_id >= lowest AND d.message_id <= highest)
+			AND coalesce(s.is_over, (SELECT greatest(m.staged_at, m.deliver_at) < coalesce(
 					(SELECT at - k.delivered_retention FROM outbox.tenant_retention k WHERE k.tenant = m.tenant), delivered_before)
 				FROM outbox.message m WHERE m.id = v.id));
 	END IF;
 	RETURN result;
 END $$;
-COMMENT ON FUNCTION outbox_internal.prunable IS 'Internal: those of these messages that nothing keeps any more, in the same order; NULL if none';
+COMMENT ON FUNCTION outbox_internal.prunable IS 'Internal: those of these messages, whose ids ascend, that nothing keeps any more, in the same order; NULL if none';
 
 -- What the dispatcher does where there is one, which knows what has gone out
 -- (src/dispatch/expiry.c).  Without preload nothing is pushed.
@@ -3836,6 +3843,48 @@ BEGIN
 	RETURN outbox_internal.cancel_rows(places, 'expired', 'it had not been delivered when it expired');
 END $$;
 COMMENT ON FUNCTION outbox_internal.cancel_expired IS 'Internal: where the library is not preloaded, cancel up to so many deliveries that have expired and that nobody holds, with code expired; returns how many';
+
+-- Remove these messages, whose ids ascend, with all there is of them.  Read from the
+-- first to the last, as in prunable(); what is locked is found again where it is.
+CREATE FUNCTION outbox_internal.remove_messages(chosen uuid[], r outbox_internal.retention_rules, OUT messages bigint, OUT deliveries bigint, OUT attempts bigint)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_nestloop = off SET enable_mergejoin = off SET enable_hashjoin = on SET jit = off AS $$
+DECLARE
+	lowest CONSTANT uuid := chosen[1];
+	highest CONSTANT uuid := chosen[cardinality(chosen)];
+	ids uuid[];
+	locked uuid[];
+	places tid[];
+BEGIN
+	messages := 0;
+	deliveries := 0;
+	attempts := 0;
+	-- Look again once the messages are locked: whoever brought a delivery
+	-- back held its message until it committed.
+	SELECT array_agg(v.id ORDER BY v.id), array_agg(v.place ORDER BY v.id) INTO locked, places
+	FROM (
+		SELECT m.id, m.ctid AS place FROM outbox.message m
+		WHERE m.id >= lowest AND m.id <= highest AND m.id IN (SELECT unnest(chosen))
+		FOR UPDATE OF m SKIP LOCKED) AS v;
+	IF locked IS NULL THEN
+		RETURN;
+	END IF;
+	ids := outbox_internal.prunable(locked, r);
+	IF ids IS NULL THEN
+		RETURN;
+	END IF;
+	IF ids <> locked THEN
+		places := ARRAY(SELECT v.place FROM unnest(locked, places) AS v (id, place) WHERE v.id IN (SELECT unnest(ids)));
+	END IF;
+	PERFORM outbox_internal.keep_dedupe_keys(ids);
+	DELETE FROM outbox.receipt t WHERE t.message_id >= lowest AND t.message_id <= highest AND t.message_id IN (SELECT unnest(ids));
+	GET DIAGNOSTICS deliveries = ROW_COUNT;
+	DELETE FROM outbox.attempt a WHERE a.message_id >= lowest AND a.message_id <= highest AND a.message_id IN (SELECT unnest(ids));
+	GET DIAGNOSTICS attempts = ROW_COUNT;
+	DELETE FROM outbox.message m WHERE m.ctid = ANY (places);
+	GET DIAGNOSTICS messages = ROW_COUNT;
+END $$;
+COMMENT ON FUNCTION outbox_internal.remove_messages IS 'Internal: remove those of these messages, whose ids ascend, that nobody has locked and that still nothing keeps; returns how many messages, deliveries and attempts are gone';
 
 -- Look at the next messages behind here, batch of them, that were staged before
 -- kept_for ago (NULL: before the shortest of these times), and remove up to
@@ -3879,21 +3928,7 @@ BEGIN
 		RETURN;
 	END IF;
 
-	-- Look again once the messages are locked: whoever brought a delivery
-	-- back held its message until it committed.
-	SELECT array_agg(v.id) INTO ids
-	FROM (SELECT m.id FROM outbox.message m WHERE m.id = ANY (ids) FOR UPDATE SKIP LOCKED) AS v;
-	ids := outbox_internal.prunable(ids, r);
-	IF ids IS NULL THEN
-		RETURN;
-	END IF;
-	PERFORM outbox_internal.keep_dedupe_keys(ids);
-	DELETE FROM outbox.receipt t WHERE t.message_id = ANY (ids);
-	GET DIAGNOSTICS deliveries = ROW_COUNT;
-	DELETE FROM outbox.attempt a WHERE a.message_id = ANY (ids);
-	GET DIAGNOSTICS attempts = ROW_COUNT;
-	DELETE FROM outbox.message m WHERE m.id = ANY (ids);
-	GET DIAGNOSTICS messages = ROW_COUNT;
+	SELECT * INTO messages, deliveries, attempts FROM outbox_internal.remove_messages(ids, r);
 END $$;
 COMMENT ON FUNCTION outbox_internal.prune_step IS 'Internal: remove those of the next few messages that nothing keeps any more; returns where to go on, how many were looked at and how many messages, deliveries and attempts are gone';
 

@@ -55,7 +55,7 @@ INSERT INTO privilege VALUES
 ('internal', 'cancel_expired check_untried check_deliver_at ring_end dedupe_window keep_dedupe_keys', 'W'),
 ('internal', 'topic_taken retention_settings live_handler lock_message handler_of_message is_routed revive route_again ring_successors cancel cancel_blocking cancel_all choose_settled choose_blocking make_filter check_goes_on check_writable erase erase_all', 'W'),
 ('internal', 'page_part page_parts find_by_state find_by_message tenant_messages find_by_tenant', 'W'),
-('internal', 'get_retention_rules prunable prune_step lock_prune_position retain note_retention_error next_retention retention_warnings check_retention_tenant id_time', 'W'),
+('internal', 'get_retention_rules prunable remove_messages prune_step lock_prune_position retain note_retention_error next_retention retention_warnings check_retention_tenant id_time', 'W'),
 -- schedules
 ('internal', 'schedule_options check_schedule_name check_schedule_options check_schedule schedule_fault schedule_warnings check_may_run', 'W'),
 ('internal', 'next_run due_runs occurrence_text occurrence_payload occurrence_key schedule_anchor run_after stage_occurrence make_occurrence', 'W'),

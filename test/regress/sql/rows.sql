@@ -27,6 +27,24 @@ SELECT * FROM pg_temp.deliveries;
 SELECT * FROM pg_temp.receipts;
 SELECT count(*) AS findings FROM outbox.verify();
 
+-- However often a delivery fails, its attempts take no more than so much.
+SELECT outbox.create_handler('tries', '{tried}', max_attempts => 1000, backoff => '{1 ms}', jitter => 0) IS NOT NULL AS created;
+SELECT outbox.stage('tried', '1') AS tried \gset
+CREATE PROCEDURE pg_temp.try(n int) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR i IN 1 .. n LOOP
+		PERFORM outbox.retry_now(d.message_id, 'tries') FROM outbox.delivery d WHERE d.state = 1;
+		COMMIT;
+		PERFORM outbox.retry('tries', c.id, c.attempt, 'no') FROM outbox.claim('tries') c;
+		COMMIT;
+	END LOOP;
+END $$;
+CALL pg_temp.try(200);
+SELECT count(*), max(attempt) FROM outbox.attempt WHERE message_id = :'tried';
+CALL pg_temp.try(50);
+SELECT count(*), count(*) FILTER (WHERE attempt <= 100) AS first, count(*) FILTER (WHERE attempt > 150) AS last, max(attempt) FROM outbox.attempt WHERE message_id = :'tried';
+SELECT outbox.drop_handler('tries');
+
 -- More of one transaction than are inserted at once.
 CALL regress.empty();
 SELECT count(*) FROM outbox.stage_many('row.many', array_fill('1'::jsonb, ARRAY[5000]));
