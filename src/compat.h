@@ -169,6 +169,20 @@ outbox_create_wait_set(int nevents)
 #define outbox_eval_plan_qual_init(epq, estate) EvalPlanQualInit(epq, estate, NULL, NIL, -1)
 #endif
 
+/* A copy of a row's description that ends behind so many columns; PostgreSQL 18 keeps them where the number alone would not do. */
+static inline TupleDesc
+outbox_first_columns(TupleDesc desc, int natts)
+{
+#if PG_VERSION_NUM >= 180000
+	return CreateTupleDescTruncatedCopy(desc, natts);
+#else
+	TupleDesc	copy = CreateTupleDescCopy(desc);
+
+	copy->natts = natts;
+	return copy;
+#endif
+}
+
 /* The entries of a row that was just inserted, in all indexes of its table; PostgreSQL 16 wants to know that none are left out. */
 static inline void
 outbox_insert_index_entries(ResultRelInfo *result, TupleTableSlot *slot, EState *estate)

@@ -45,7 +45,7 @@ typedef struct OutboxUpkeep
 	Oid		   *indexes;
 	EState	   *estate;
 	ResultRelInfo *result;
-	TupleDesc	shape;
+	TupleDesc  *shapes;
 } OutboxUpkeep;
 
 /* Frees the upkeep if the memory of its user goes away: the transaction has failed. */
@@ -152,18 +152,28 @@ can_be_kept(const ResultRelInfo *result)
 	return true;
 }
 
-/*
- * The table's columns, of which a tuple is to have the first ones.  Of no row
- * type: this is not a value of the table's.
- */
-static TupleDesc
-make_shape(Relation rel)
+static TupleDesc *
+make_shapes(Relation rel)
 {
-	TupleDesc	shape = CreateTupleDescCopy(RelationGetDescr(rel));
+	return palloc0(sizeof(TupleDesc) * (RelationGetNumberOfAttributes(rel) + 1));
+}
 
-	shape->tdtypeid = RECORDOID;
-	shape->tdtypmod = -1;
-	return shape;
+/* What a tuple of the first columns is made by.  Of no row type: it is not a value of the table's. */
+static TupleDesc
+shape_of(OutboxTarget *target, int natts)
+{
+	TupleDesc  *shape = &target->shapes[natts];
+
+	if (*shape == NULL)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(GetMemoryChunkContext(target->shapes));
+
+		*shape = outbox_first_columns(RelationGetDescr(target->rel), natts);
+		(*shape)->tdtypeid = RECORDOID;
+		(*shape)->tdtypmod = -1;
+		MemoryContextSwitchTo(oldcontext);
+	}
+	return *shape;
 }
 
 static ResultRelInfo *
@@ -199,7 +209,7 @@ set_up_upkeep(OutboxUpkeep *upkeep, Relation rel)
 	for (int i = 0; i < upkeep->result->ri_NumIndices; i++)
 		upkeep->indexes[i] = RelationGetRelid(upkeep->result->ri_IndexRelationDescs[i]);
 	upkeep->nindexes = upkeep->result->ri_NumIndices;
-	upkeep->shape = make_shape(rel);
+	upkeep->shapes = make_shapes(rel);
 	upkeep->valid = !upkeep->changed && can_be_kept(upkeep->result);
 	MemoryContextSwitchTo(oldcontext);
 }
@@ -268,7 +278,7 @@ open_rows(OutboxTarget *target, OutboxTable table)
 	target->row = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
 	if (!is_plain(target))
 		return;
-	target->shape = target->upkeep != NULL ? target->upkeep->shape : make_shape(target->rel);
+	target->shapes = target->upkeep != NULL ? target->upkeep->shapes : make_shapes(target->rel);
 	target->stored = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
 	target->may_wait = tables[table].many;
 }
@@ -399,8 +409,7 @@ form_tuple(OutboxWriter *writer, OutboxTarget *target)
 
 	while (natts > 1 && goes_without(desc, target->row, natts - 1))
 		natts--;
-	target->shape->natts = natts;
-	tuple = heap_form_tuple(target->shape, target->row->tts_values, target->row->tts_isnull);
+	tuple = heap_form_tuple(shape_of(target, natts), target->row->tts_values, target->row->tts_isnull);
 	MemoryContextSwitchTo(oldcontext);
 	return tuple;
 }
@@ -410,7 +419,7 @@ static TupleTableSlot *
 finish_row(OutboxWriter *writer, OutboxTarget *target)
 {
 	ExecStoreVirtualTuple(target->row);
-	if (target->shape == NULL)
+	if (target->shapes == NULL)
 		return target->row;
 	return ExecStoreHeapTuple(form_tuple(writer, target), target->stored, true);
 }

@@ -59,7 +59,7 @@ typedef struct OutboxTarget
 	bool		updated;
 	bool		deleted;
 	TupleTableSlot *row;		/* the row to be written */
-	TupleDesc	shape;			/* what its tuple is made by, as long as it has to be; NULL: as the table's */
+	TupleDesc  *shapes;			/* what tuples of so many columns are made by, once there was one; NULL: rows are whole */
 	TupleTableSlot *stored;		/* that tuple */
 	bool		may_wait;		/* rows that are inserted wait for others */
 	HeapTuple  *waiting;
