@@ -133,7 +133,12 @@ sub _receive
 {
 	my $self = shift;
 	$self->{socket} or die "the session is gone\n";
-	if (!IO::Select->new($self->{socket})->can_read(Patience::seconds_of_statement()))
+	my $socket = IO::Select->new($self->{socket});
+	my $end = time + Patience::seconds_of_statement();
+	my $answers;
+	# A signal, such as that of a child that has ended, is no answer, and no end of patience.
+	do { $! = 0; $answers = $socket->can_read($end - time) } while (!$answers && $!{EINTR} && time < $end);
+	if (!$answers)
 	{
 		Patience::in_vain();
 		delete $self->{socket};
