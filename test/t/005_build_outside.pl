@@ -18,7 +18,7 @@ find(
 	{
 		no_chdir => 1,
 		wanted => sub {
-			return $File::Find::prune = 1 if m{/(?:\.git|build|results)$};
+			return $File::Find::prune = 1 if m{/(?:\.git|build|results|tmp_check)$};
 			return make_path($_ =~ s/^\Q$here\E/$root/r) if -d;
 			return if m{\.(?:o|so|bc)$} || m{/sql/outbox--} || m{/test/unit/\w+$} || m{/test/bench/\w+$} && !m{/run$};
 			copy($_, s/^\Q$here\E/$root/r) or die "$_: $!";
