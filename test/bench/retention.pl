@@ -7,6 +7,7 @@ use strict;
 use warnings;
 
 use OutboxBench;
+use POSIX ();
 use Time::HiRes qw(time usleep);
 
 my $messages = option('messages', 200_000);
@@ -49,7 +50,7 @@ sub removed { return $node->sql('SELECT messages FROM outbox.retention'); }
 
 sub is_left { return $node->sql("SELECT count(*) FROM outbox.message WHERE payload ? 'old'"); }
 
-my (@alone, @beside, @meanwhile, @idle, @plain);
+my (@alone, @beside, @meanwhile, @idle, @cpu, @plain);
 foreach (1 .. runs())
 {
 	retention('off');
@@ -70,13 +71,19 @@ foreach (1 .. runs())
 	start_anew();
 	fill();
 	$node->sql('CHECKPOINT');
+	# As long as the settler has not left, the dispatcher counts as busy.
+	$node->wait_until("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox settler'", 0);
 	my $before = removed();
+	my $all = $before + $old;
 	retention('on');
-	# From the first batch on.
+	# From the first batch on.  The table would have to be read through to see whether it is empty.
 	usleep(2000) until removed() > $before;
+	my $worker = $node->sql("SELECT min(pid) FROM pg_stat_activity WHERE backend_type = 'outbox schedule worker'");
+	my $cpu = process_cpu($worker);
 	($before, $begin) = (removed(), time);
-	$node->wait_until('SELECT NOT EXISTS (SELECT FROM outbox.message)', 't');
+	$node->wait_until("SELECT messages >= $all FROM outbox.retention", 't');
 	push @idle, (removed() - $before) / (time - $begin);
+	push @cpu, (process_cpu($worker) - $cpu) * 1e6 / POSIX::sysconf(POSIX::_SC_CLK_TCK()) / (removed() - $before);
 
 	retention('off');
 	start_anew();
@@ -90,4 +97,5 @@ report('drain beside retention', '%8d deliveries/s, %.2f of without', median(@be
 report('retention meanwhile', '%8d messages/s', median(@meanwhile));
 report('retention with nothing else to do', '%8d messages/s, %.2f of a DELETE, %.2f of the drain',
 	median(@idle), ratio(\@idle, \@plain), ratio(\@idle, \@alone));
+report('processor of its worker', '%8.1f us a message', median(@cpu));
 $node->stop;
