@@ -3527,10 +3527,14 @@ CREATE FUNCTION outbox_internal.erase(ids uuid[], OUT messages bigint, OUT deliv
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 BEGIN
-	-- Events about them quote their errors.
+	-- Events about them quote their errors.  Who is telling some goes first, so that they
+	-- are seen, and nobody tells more until this is over.
+	PERFORM FROM outbox.event_rate r WHERE r.topic = '' FOR SHARE;
 	ids := ids || ARRAY(
 		SELECT e.id FROM outbox.message e
-		WHERE EXISTS (SELECT FROM outbox.handler h WHERE outbox_internal.takes_events(h.topics)) AND e.correlation_id = ANY (ARRAY(SELECT coalesce(m.correlation_id, m.id::text) FROM outbox.message m WHERE m.id = ANY (ids)))
+		-- There can be none before anything was told, or anybody took events; who did may not any more.
+		WHERE (EXISTS (SELECT FROM outbox.event_rate) OR EXISTS (SELECT FROM outbox.handler h WHERE outbox_internal.takes_events(h.topics)))
+			AND e.correlation_id = ANY (ARRAY(SELECT coalesce(m.correlation_id, m.id::text) FROM outbox.message m WHERE m.id = ANY (ids)))
 			AND e.topic = 'outbox.delivery.dead' AND e.payload ->> 'messageId' = ANY (ids::text[]) AND e.id <> ALL (ids)
 		ORDER BY e.id FOR UPDATE);
 	-- First what is outstanding, locked: what is settled meanwhile has its
@@ -3609,6 +3613,9 @@ BEGIN
 	END IF;
 	SELECT e.* INTO messages, deliveries, attempts FROM outbox_internal.erase_all('erase_tenant', tenant, NULL, max_messages) e;
 	UPDATE outbox.action a SET arguments = a.arguments - 'tenant', reason = NULL WHERE (a.arguments ->> 'tenant') COLLATE "C" = erase_tenant.tenant;
+	-- What is still to be summed up.
+	PERFORM FROM outbox.event_rate r WHERE r.topic = '' FOR SHARE;
+	DELETE FROM outbox.event_rate r WHERE r.tenant = erase_tenant.tenant COLLATE "C";
 	PERFORM outbox_internal.note_action('erase_tenant', jsonb_build_object('max_messages', max_messages), messages, reason);
 END $$;
 COMMENT ON FUNCTION outbox.erase_tenant IS

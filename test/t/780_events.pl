@@ -227,17 +227,31 @@ $node->sql("DELETE FROM outbox.event_rate WHERE topic <> ''");
 # --- what is erased is not told of
 $node->sql('ALTER SYSTEM SET outbox.enabled = off; SELECT pg_reload_conf()');
 $node->wait_for("SELECT state FROM outbox.dispatchers WHERE database = 'postgres'", 'disabled', 'nothing is sent');
+my $raced = $node->stage('pulled');
+$node->sql("SELECT outbox.fail('pulled', c.id, c.attempt) FROM outbox.claim('pulled', 10) c");
+my $teller = PsqlSession->new($node);
+$teller->run('BEGIN; SELECT outbox_internal.tell_events()');
+my $eraser = PsqlSession->new($node);
+$eraser->start("SELECT messages FROM outbox.erase_message('$raced')");
+$node->wait_until('SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND pid = ' . $eraser->backend, 't');
+$teller->run('COMMIT');
+is($eraser->finish, 2, 'what is told of a message while it is erased is erased with it');
+$_->close foreach $teller, $eraser;
 my $erased = $node->stage('pulled', undef, tenant => 'erased');
 my $kept = $node->stage('pulled');
 $node->sql("SELECT outbox.fail('pulled', c.id, c.attempt) FROM outbox.claim('pulled', 10) c");
 is($node->sql('SELECT count(*) FROM outbox.event_queue'), 2, 'two wait to be told');
+$node->sql("INSERT INTO outbox.event_rate (topic, about, tenant, untold) VALUES ('outbox.delivery.dead', 1, 'erased', 3)");
 $node->sql("SELECT outbox.erase_tenant('erased')");
+is($node->sql("SELECT count(*) FROM outbox.event_rate WHERE tenant = 'erased'"), 0, 'nor is anything summed up of it');
+$node->sql("SELECT outbox.alter_handler('chat', topics => '{no.events}')");
 is($node->sql('SELECT string_agg(message_id::text, $$,$$) FROM outbox.event_queue'), $kept, 'of what is erased nobody hears');
 foreach my $about ($id, $failed->{messageId})
 {
 	is($node->sql("SELECT count(*) FROM outbox.message WHERE topic = 'outbox.delivery.dead' AND payload ->> 'messageId' = '$about'"), 1, 'there is an event about a message');
-	is($node->sql("SELECT messages FROM outbox.erase_message('$about')"), 2, 'which is erased with it');
+	is($node->sql("SELECT messages FROM outbox.erase_message('$about')"), 2, 'which is erased with it, also where nobody takes events any more');
 }
+$node->sql("SELECT outbox.alter_handler('chat', topics => '{outbox.*}')");
 
 # --- a crash loses none and tells none twice
 $node->kill9;
