@@ -53,6 +53,9 @@
 /* Between two tries to be the only one. */
 #define TURN_MS 10
 
+/* What sessions change that cannot ring is looked for so often. */
+#define UNHEARD_US USECS_PER_SEC
+
 static bool read_again = false; /* since anything was under way */
 static TimestampTz look_at = DT_NOEND;
 static TimestampTz next_occurrences_look = DT_NOBEGIN;
@@ -171,6 +174,30 @@ why_in_vain(TimestampTz now)
 	return NULL;
 }
 
+/*
+ * Where the server has no memory for a doorbell nobody can tell that deliveries
+ * were cancelled, erased or brought forward, or that a handler was paused or
+ * changed.  A large payload that is being read is not begun anew for that.
+ */
+static void
+look_for_unheard(TimestampTz now)
+{
+	static TimestampTz look_next = DT_NOBEGIN;
+
+	if (outbox_errand_is_heard())
+		return;
+	if (look_next == DT_NOBEGIN)
+		look_next = now + UNHEARD_US;
+	if (now >= look_next)
+	{
+		outbox_reload_request();
+		if (!outbox_payloads_asked() && !outbox_payloads_writing())
+			outbox_lanes_reread(DT_NOBEGIN);
+		look_next = now + UNHEARD_US;
+	}
+	next = Min(next, look_next);
+}
+
 void
 outbox_errand_attend(TimestampTz now)
 {
@@ -179,6 +206,7 @@ outbox_errand_attend(TimestampTz now)
 	next = DT_NOEND;
 	if (outbox_errand_is_over() || outbox_life_is_leaving())
 		return;
+	look_for_unheard(now);
 	say_what_is_in_the_way();
 	vain = why_in_vain(now);
 	if (vain != NULL)

@@ -105,6 +105,12 @@ outbox_errand_max_rounds(void)
 	return mine->max_rounds;
 }
 
+bool
+outbox_errand_is_heard(void)
+{
+	return mine->memory_at == 0;
+}
+
 const char *
 outbox_errand_caller(void)
 {

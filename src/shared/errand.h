@@ -84,6 +84,9 @@ extern Oid	outbox_errand_database(void);
 extern bool outbox_errand_runs(void);
 extern bool outbox_errand_skips(void);
 extern int	outbox_errand_max_rounds(void);
+
+/* Can other sessions ring for it (doorbell.h)?  Not where its memory is its own. */
+extern bool outbox_errand_is_heard(void);
 extern const char *outbox_errand_caller(void);
 
 /*

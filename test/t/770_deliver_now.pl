@@ -238,6 +238,29 @@ SQL
 # --- without preload
 my $plain = OutboxCluster->create('plain', preload => 0, conf => "max_logical_replication_workers = 0\n");
 try_all($plain, 'not preloaded');
+
+# Nobody can ring for what changes while it delivers; it looks for that itself.
+fresh($plain);
+$receiver->on('/hangs', { hang => 1 });
+$plain->handler('hangs', ['a.*'], $receiver->url('/hangs'), timeout => '1 min', concurrency => 1);
+$plain->stage('a.b');
+my $running = PsqlSession->new($plain);
+$running->start('CALL outbox.deliver_now()');
+$receiver->wait_for_requests(1, '/hangs');
+my @unsent = map { $plain->sql("SELECT outbox.stage('a.b', '$_')") } 1 .. 3;
+$plain->handler('first', ['first'], $receiver->url('/first'));
+$plain->stage('first');
+ok($receiver->wait_for_requests(1, '/first'), 'it hears of a handler and a message that are younger than the call');
+$plain->sql("SELECT outbox.cancel('$unsent[0]'), outbox.erase_message('$unsent[1]')");
+$plain->handler('second', ['second'], $receiver->url('/second'));
+$plain->stage('second');
+ok($receiver->wait_for_requests(1, '/second'), 'and again');
+$receiver->on('/hangs', {});
+$receiver->release('/hangs');
+is($running->finish, '4|0|0|0|0|0', 'and not of what was cancelled or erased meanwhile');
+is(join(' ', (ids('/hangs'))[1 .. 1]), $unsent[2], 'nor has it sent that');
+is($receiver->count('/hangs'), 2, 'at all');
+$running->close;
 is($plain->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%'}), 0, 'no process of ours stays');
 $plain->append_conf('postgresql.conf', 'max_worker_processes = 0');
 $plain->restart;
