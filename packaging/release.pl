@@ -144,7 +144,7 @@ sub after
 	my $old = $versions->present;
 	my ($maintainer) = $versions->slurp('debian/changelog') =~ /^ -- (.*?>)/m;
 	commit("Begin $version", sub {
-		change('META.json', sub { s/"version": "\Q$present\E"/"version": "$version"/g });
+		change('META.json', sub { s/"version": "\Q$present\E"(?=.*"meta-spec")/"version": "$version"/gs });
 		change('CHANGELOG.md', sub { s/^(?=## \Q$present\E )/## $version $unreleased\n\n/m });
 		change('debian/changelog', sub { $_ = "outbox ($version~dev-1) UNRELEASED; urgency=medium\n\n  * New version.\n\n -- $maintainer  $stamp\n\n$_" });
 		grow($old) if $sql_version ne $old;

@@ -7,6 +7,7 @@ use warnings;
 
 use Cwd qw(getcwd);
 use File::Path qw(make_path);
+use JSON::PP ();
 use OwnInstallation;
 use PostgreSQL::Test::Utils qw(slurp_file append_to_file);
 use ReleasedVersions;
@@ -227,5 +228,12 @@ commit('A change that was not to be');
 refused("$make release VERSION=$second.1", qr/^sql\/install\/outbox\.sql is not what was released as \Q$second\E: /m, 'and none that are not');
 run('git reset -q --hard HEAD^');
 succeeds("$make release VERSION=$second.1", qr/with SQL objects of version \Q$second\E, which were released before/, 'else it is released');
+
+# As once 1.0.0 is released, which is also the version of PGXN's specification.
+change_file('META.json', sub { s/("meta-spec": \{\s*"version": ")[^"]+/$1$second.1/ });
+commit('A specification of this very version');
+succeeds("$make next VERSION=$second.2", qr/The tree is \Q$second.2\E now/, 'a version is begun');
+my $meta = JSON::PP->new->decode(slurp_file("$clone/META.json"));
+is("$meta->{version} $meta->{provides}{outbox}{version} $meta->{'meta-spec'}{version}", "$second.2 $second.2 $second.1", 'META.json keeps the version of its specification');
 
 done_testing();
