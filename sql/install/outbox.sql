@@ -2461,7 +2461,7 @@ BEGIN
 	PERFORM outbox_internal.note_action('grant_producer', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.grant_producer IS
-'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.stage_text(), outbox.stage_bytes(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), SELECT on outbox.watched and outbox.topics, and nothing else.
+'Allow a role, and the members of it, to stage messages: EXECUTE on outbox.stage(), outbox.stage_text(), outbox.stage_bytes(), outbox.try_stage(), outbox.stage_many(), outbox.status() and outbox.handlers_of(), outbox.watch() and outbox.unwatch() for tables of its own, SELECT on outbox.watched and outbox.topics, and nothing else.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 reason: kept in outbox.actions.
 Errors: undefined_object for an unknown role.';
@@ -2484,7 +2484,7 @@ BEGIN
 	PERFORM outbox_internal.note_action('grant_operator', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.grant_operator IS
-'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, requeue_all, replay, cancel, cancel_where, retry_now, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, deliver_now, verify, health, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
+'Allow a role, and the members of it, to look after deliveries: to read every view, payloads included, and to execute requeue, requeue_where, requeue_all, replay, cancel, cancel_where, retry_now, reschedule, pause_handler, resume_handler, pause_schedule, resume_schedule, run_now, run_schedules, next_runs, prune, drain, deliver_now, verify, health, report, metrics, reset_stats, find_deliveries, message, staged, status and handlers_of. Not to make or change handlers or schedules, which is to send messages anywhere, nor to erase, adopt or grant.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 reason: kept in outbox.actions.
 Errors: undefined_object for an unknown role.';
@@ -2507,7 +2507,7 @@ BEGIN
 	PERFORM outbox_internal.note_action('grant_monitor', jsonb_build_object('role', role), 1, reason);
 END $$;
 COMMENT ON FUNCTION outbox.grant_monitor IS
-'Allow a role, and the members of it, to watch: to read outbox.backlog, outbox.handler_stats and outbox.dispatchers, and to execute outbox.health(). These show figures and names of handlers, no content. Members of pg_monitor can do so without it.
+'Allow a role, and the members of it, to watch: to read outbox.backlog, outbox.handler_stats, outbox.stat_handlers, outbox.stat_histograms, outbox.stat_dispatcher and outbox.dispatchers, and to execute outbox.health() and outbox.metrics(). These show figures and names of handlers, no content. Members of pg_monitor can do so without it.
 role: name of a role. These are ordinary grants, which REVOKE and DROP OWNED BY take back as well.
 reason: kept in outbox.actions.
 Errors: undefined_object for an unknown role.';

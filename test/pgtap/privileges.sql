@@ -181,5 +181,16 @@ SELECT is(has_table_privilege('pg_monitor', 'outbox.backlog', 'SELECT') AND has_
 	AND has_table_privilege('pg_monitor', 'outbox.dispatchers', 'SELECT') AND has_function_privilege('pg_monitor', 'outbox.health'::regproc, 'EXECUTE')
 	AND NOT has_table_privilege('pg_monitor', 'outbox.deliveries', 'SELECT'), true, 'pg_monitor is a monitor');
 
+-- What each part may is said in the comment of the function that grants it.
+SELECT is_empty($$
+	SELECT p.part, f.proname FROM unnest('{producer,operator,monitor}'::text[]) p (part), pg_proc f
+	WHERE f.pronamespace = 'outbox'::regnamespace AND f.prorettype <> 'trigger'::regtype
+		AND (SELECT routines FROM outbox_internal.part(p.part)) ~ ('\moutbox\.' || f.proname || '\(')
+		AND obj_description(format('outbox.grant_%s', p.part)::regproc) !~ ('\m' || f.proname || '\M')
+	UNION ALL
+	SELECT p.part, v FROM unnest('{producer,monitor}'::text[]) p (part), regexp_split_to_table((SELECT views FROM outbox_internal.part(p.part)), ', ') v
+	WHERE strpos(obj_description(format('outbox.grant_%s', p.part)::regproc), v) = 0
+$$, 'comments name all that a producer, an operator and a monitor may');
+
 SELECT * FROM finish();
 ROLLBACK;
