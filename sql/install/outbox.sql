@@ -882,6 +882,14 @@ CREATE FUNCTION outbox_internal.store_secret(handler_id int, kind text, source t
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_store_secret';
 COMMENT ON FUNCTION outbox_internal.store_secret IS 'Internal: store a secret of kind signing or authorization; source is whsec (HMAC-SHA256) or whsk (Ed25519) for a new one, or the option it was given with to the call that is running. Returns what a receiver needs to verify with a signing secret, NULL for an authorization; raises invalid_parameter_value for what is none';
 
+-- Nor are headers and payloads to be in the server's log, with the plans of what
+-- looks at options or errors otherwise (outbox.verify(), outbox.report(),
+-- definitions).  In force until the function ends that calls this one, or its
+-- block with an EXCEPTION, as if it were in a SET of it; it has to have some SET.
+CREATE FUNCTION outbox_internal.stay_unseen() RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'outbox_sql_stay_unseen';
+COMMENT ON FUNCTION outbox_internal.stay_unseen IS 'Internal: until the function that calls this ends, auto_explain and debug_print_plan log none of the statements in it';
+
 CREATE FUNCTION outbox_internal.public_key(secret text) RETURNS text
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'outbox_sql_public_key';
 COMMENT ON FUNCTION outbox_internal.public_key IS 'Internal: the whpk_ public key of a whsk_ secret, NULL for a whsec_ one; raises invalid_parameter_value for what is neither';
@@ -1295,10 +1303,12 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET intervalstyle 
 DECLARE
 	o outbox_internal.option;
 	value text;
-	named text[] := outbox_internal.changed_options(kind, item,
-		outbox_internal.reset_options(kind, item, ARRAY(SELECT t.name FROM outbox_internal.options_of(kind) t)));
+	named text[];
 	result text := format('SELECT outbox.create_%s(%s', kind, arguments);
 BEGIN
+	PERFORM outbox_internal.stay_unseen();
+	named := outbox_internal.changed_options(kind, item,
+		outbox_internal.reset_options(kind, item, ARRAY(SELECT t.name FROM outbox_internal.options_of(kind) t)));
 	FOR o IN SELECT * FROM outbox_internal.options_of(kind) t WHERE t.name = ANY (named) LOOP
 		EXECUTE format('SELECT ($1).%I::text', o.name) INTO value USING item;
 		result := result || format(CASE WHEN o.type IN ('int', 'float8', 'boolean') THEN E',\n\t%I => %s' ELSE E',\n\t%I => %L' END, o.name, value);
@@ -1996,6 +2006,7 @@ COMMENT ON FUNCTION outbox_internal.check_topic IS 'Internal: raise invalid_para
 CREATE FUNCTION outbox_internal.topic_fault(t outbox.topic) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+	PERFORM outbox_internal.stay_unseen();
 	PERFORM outbox_internal.check_topic(t);
 	IF t.check_function IS NOT NULL THEN
 		PERFORM outbox_internal.check_function('check', t.check_function, 'jsonb', current_user);
@@ -4415,6 +4426,7 @@ Returns true if the database was held, false if it could send already. Only the 
 CREATE FUNCTION outbox_internal.handler_fault(h outbox.handler) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+	PERFORM outbox_internal.stay_unseen();
 	PERFORM outbox_internal.check_name(h.name);
 	PERFORM outbox_internal.check_handler(h);
 	RETURN NULL;
@@ -4427,6 +4439,7 @@ COMMENT ON FUNCTION outbox_internal.handler_fault IS 'Internal: what outbox_inte
 CREATE FUNCTION outbox_internal.schedule_fault(s outbox.schedule) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+	PERFORM outbox_internal.stay_unseen();
 	PERFORM outbox_internal.check_schedule_name(s.name);
 	PERFORM outbox_internal.check_schedule_options(s);
 	IF s.function IS NOT NULL THEN
@@ -7714,6 +7727,8 @@ DECLARE
 	figures text;
 	about text;
 BEGIN
+	-- Receivers repeat in their errors what they were sent.
+	PERFORM outbox_internal.stay_unseen();
 	IF (period BETWEEN interval '1 minute' AND interval '366 days') IS NOT TRUE THEN
 		RAISE EXCEPTION 'period must be between 1 minute and 366 days'
 			USING ERRCODE = 'invalid_parameter_value', HINT = 'It is divided into the sixty bars of the chart of throughput.';

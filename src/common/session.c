@@ -177,20 +177,72 @@ outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 	return SPI_processed;
 }
 
+/* What has the plans of nested statements in the server's log. */
+static const char *const plans_in_log = "auto_explain.log_min_duration";
+
+/* What leaves a plan in there without the values that it was made for. */
+static const struct
+{
+	const char *name;
+	const char *value;
+}			hiding[] =
+{
+	{"debug_print_parse", "off"},
+	{"debug_print_rewritten", "off"},
+	{"debug_print_plan", "off"},
+	/* A plan that was made for one call has constants where others have parameters. */
+	{"auto_explain.log_verbose", "off"},
+	{"auto_explain.log_parameter_max_length", "0"},
+};
+
+/* Leaves alone what is so already, and what belongs to a library that is not loaded. */
+static void
+set_for_now(const char *name, const char *value)
+{
+	const char *old = GetConfigOption(name, true, false);
+
+	if (old != NULL && strcmp(old, value) != 0)
+		(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+static bool
+plans_are_logged(void)
+{
+	const char *duration;
+
+	if (Debug_print_parse || Debug_print_rewritten || Debug_print_plan)
+		return true;
+	duration = GetConfigOption(plans_in_log, true, false);
+	return duration != NULL && strcmp(duration, "-1") != 0;
+}
+
+void
+outbox_hide_values(void)
+{
+	if (!plans_are_logged())
+		return;
+	for (int i = 0; i < lengthof(hiding); i++)
+		set_for_now(hiding[i].name, hiding[i].value);
+}
+
+void
+outbox_stay_unseen(void)
+{
+	outbox_hide_values();
+	set_for_now(plans_in_log, "-1");
+}
+
 uint64
 outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
 					  bool read_only, long count, int expected)
 {
-	static const char *const setting = "auto_explain.log_parameter_max_length";
-	const char *shown = GetConfigOption(setting, true, false);
 	int			nestlevel;
 	uint64		n;
 
-	/* Only PostgreSQL 16 and later have it, and only with that library. */
-	if (shown == NULL || strcmp(shown, "0") == 0)
+	if (!plans_are_logged())
 		return outbox_execute(plan, values, nulls, read_only, count, expected);
 	nestlevel = NewGUCNestLevel();
-	(void) set_config_option(setting, "0", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	outbox_stay_unseen();
 	n = outbox_execute(plan, values, nulls, read_only, count, expected);
 	AtEOXact_GUC(false, nestlevel);
 	return n;

@@ -73,14 +73,25 @@ extern uint64 outbox_execute(OutboxPlan *plan, Datum *values, const char *nulls,
 /* A text parameter of a statement; NULL and the empty string are NULL. */
 extern void outbox_bind_text(Datum *values, char *nulls, int i, const char *value);
 
-/* The same for values that the server's log must not show, whatever auto_explain is told. */
+/*
+ * Values do not get into the server's log by what shows plans there,
+ * auto_explain and debug_print_plan and its kin: as workers have it always
+ * (worker/settings.c), for somebody else's functions, whose plans are theirs to
+ * see; and for our own statements, which are not logged at all.  Both are in
+ * force until that level of settings ends which is the innermost one now
+ * (NewGUCNestLevel(); a function with SET has one).
+ */
+extern void outbox_hide_values(void);
+extern void outbox_stay_unseen(void);
+
+/* The same as outbox_execute() for values that the server's log must not show, whatever it is told. */
 extern uint64 outbox_execute_unseen(OutboxPlan *plan, Datum *values, const char *nulls,
 									bool read_only, long count, int expected);
 
 /*
- * The same for a look-up of a few rows, which goes by an index whatever the
- * table's statistics say: a plan that was made while the table was empty or
- * small is kept however large it has become since.
+ * The same as outbox_execute() for a look-up of a few rows, which goes by an
+ * index whatever the table's statistics say: a plan that was made while the
+ * table was empty or small is kept however large it has become since.
  */
 extern uint64 outbox_execute_by_index(OutboxPlan *plan, Datum *values, const char *nulls, long count);
 

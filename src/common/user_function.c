@@ -349,7 +349,8 @@ outbox_user_test_begin(OutboxUserTest *test, Oid function, const char *what, con
 
 /*
  * What the session may have set otherwise, and what then would be found, seen
- * or read otherwise than the function's owner wrote it.
+ * or read otherwise than the function's owner wrote it.  What its statements are
+ * told of a payload is hidden beside.
  */
 static const struct
 {
@@ -373,6 +374,7 @@ apply_test_settings(void)
 		if (strcmp(GetConfigOption(test_settings[i].name, false, false), test_settings[i].value) != 0)
 			set_for_function(test_settings[i].name, test_settings[i].value);
 	}
+	outbox_hide_values();
 }
 
 /*

@@ -18,7 +18,9 @@
  * not, and cannot, execute the other one.
  *
  * Some of them are secrets, which no statement is to see (secret.h), and what
- * the session has set must not change any on the way: see own_settings.
+ * the session has set must not change any on the way: see own_settings.  No
+ * statement in between gets into the server's log, for its plan would show
+ * the values.
  *
  * Runs in the caller's backend.
  *
@@ -42,9 +44,8 @@ PG_FUNCTION_INFO_V1(outbox_sql_as_owner);
 
 /*
  * In force until the function returns, whatever the session has set: texts
- * that lose nothing and are read as they were written, and no statement in
- * between in the server's log, for its plan would show the values.  Triggers
- * fire as outbox_become_owner_to_write() says.
+ * that lose nothing and are read as they were written.  Triggers fire as
+ * outbox_become_owner_to_write() says.
  */
 static const struct
 {
@@ -58,10 +59,6 @@ static const struct
 	{"standard_conforming_strings", "on"},
 	{"transform_null_equals", "off"},
 	{"quote_all_identifiers", "off"},
-	{"debug_print_parse", "off"},
-	{"debug_print_rewritten", "off"},
-	{"debug_print_plan", "off"},
-	{"auto_explain.log_min_duration", "-1"},
 	{"session_replication_role", "replica"},
 };
 
@@ -69,12 +66,9 @@ static void
 apply_own_settings(void)
 {
 	for (int i = 0; i < lengthof(own_settings); i++)
-	{
-		/* Is it one of a library that is not loaded? */
-		if (GetConfigOption(own_settings[i].name, true, false) != NULL)
-			(void) set_config_option(own_settings[i].name, own_settings[i].value, PGC_SUSET, PGC_S_SESSION,
-									 GUC_ACTION_SAVE, true, 0, false);
-	}
+		(void) set_config_option(own_settings[i].name, own_settings[i].value, PGC_SUSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
+	outbox_stay_unseen();
 }
 
 /* The result of the other function, for the caller of this one. */

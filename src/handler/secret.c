@@ -13,6 +13,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "common/session.h"
 #include "format/signature.h"
 #include "handler/secret.h"
 #include "shared/doorbell.h"
@@ -23,6 +24,7 @@
 
 PG_FUNCTION_INFO_V1(outbox_sql_store_secret);
 PG_FUNCTION_INFO_V1(outbox_sql_is_given_secret);
+PG_FUNCTION_INFO_V1(outbox_sql_stay_unseen);
 
 static const char *const secret_options[] = {"secret", "authorization"};
 
@@ -158,4 +160,12 @@ outbox_sql_is_given_secret(PG_FUNCTION_ARGS)
 	char	   *given = withheld_value(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 
 	PG_RETURN_BOOL(given != NULL && strcmp(secret, given) == 0);
+}
+
+/* outbox_internal.stay_unseen(): until the function ends that calls it, which has to have a SET */
+Datum
+outbox_sql_stay_unseen(PG_FUNCTION_ARGS)
+{
+	outbox_stay_unseen();
+	PG_RETURN_VOID();
 }

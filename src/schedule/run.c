@@ -16,6 +16,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
@@ -178,10 +179,14 @@ run_some(bool (*run) (void))
 {
 	OutboxSecurity caller;
 	bool		ran;
+	int			nestlevel;
 
 	CHECK_FOR_INTERRUPTS();
 	outbox_become_owner(&caller);
+	nestlevel = NewGUCNestLevel();
+	outbox_hide_values();
 	ran = run();
+	AtEOXact_GUC(false, nestlevel);
 	outbox_become_caller(&caller);
 	SPI_commit();
 	return ran;
@@ -221,11 +226,14 @@ outbox_sql_run_now(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
 	Datum		found;
 	char	   *failure = NULL;
+	int			nestlevel;
 
 	outbox_require_writable("outbox.run_now()");
 	outbox_require_sql(OUTBOX_MAY_STAGE);
 	SPI_connect();
 	outbox_become_owner(&caller);
+	nestlevel = NewGUCNestLevel();
+	outbox_hide_values();
 	outbox_execute(&now_plan, values, nulls, false, 1, SPI_OK_SELECT);
 	row = outbox_query_row(0);
 	(void) outbox_query_datum(&row, COL_FUNCTION, &isnull);
@@ -240,6 +248,7 @@ outbox_sql_run_now(PG_FUNCTION_ARGS)
 	found = outbox_query_datum(&row, COL_OCCURRENCE + 1, &isnull);
 	if (!isnull)
 		*id = *DatumGetUUIDP(found);
+	AtEOXact_GUC(false, nestlevel);
 	outbox_become_caller(&caller);
 	SPI_finish();
 	if (isnull)

@@ -47,7 +47,7 @@ INSERT INTO privilege VALUES
 ('internal', 'topic_options check_require check_description check_schema schema_function check_test check_topic topic_fault ring_topics topic_changed', 'W'),
 ('internal', 'insert_topic lock_topic store_topic create_topic alter_topic ensure_topic drop_topic', 'W'),
 -- the bodies of public functions, and what they have in common
-('internal', 'creator rotate_secret store_secret public_key id_floor options formats store_handler store_secrets lock_handler is_given_secret changed_secrets', 'W'),
+('internal', 'creator rotate_secret store_secret stay_unseen public_key id_floor options formats store_handler store_secrets lock_handler is_given_secret changed_secrets', 'W'),
 -- what has options, of whatever kind
 ('internal', 'options_of given check_reset reset_options changed_options assignments definition arguments arguments_help', 'W'),
 ('internal', 'insert_handler fill_handler create_handler change_handler alter_handler ensure_handler drop_handler pause_handler resume_handler renew_handler cancel_dropped cancel_rows', 'W'),
