@@ -39,6 +39,7 @@ typedef struct Reader
 	Relation	message;
 	Relation	pkey;
 	IndexScanDesc scan;
+	pg_uuid_t	start;			/* where the scan was begun, which it looks at for as long as it lasts */
 	bool		stands;			/* the scan does, on the entry of at */
 	pg_uuid_t	at;
 	bool		fetched;		/* and its row is in the slot: fetching it again would go by the row's own place, not the chain's */
@@ -303,7 +304,8 @@ find(const pg_uuid_t *id)
 		return true;
 	if (!step_to(id))
 	{
-		ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(id));
+		reader.start = *id;
+		ScanKeyInit(&key, 1, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&reader.start));
 		index_rescan(reader.scan, &key, 1, NULL, 0);
 		if (!step_on() || memcmp(reader.at.data, id->data, UUID_LEN) != 0)
 			return false;

@@ -48,7 +48,8 @@ typedef struct Side
 	IndexScanDesc scan;
 	AttrNumber	id_column;		/* of the index */
 	const text *tenant;			/* its first column, if that is not the id */
-	pg_uuid_t	lowest;
+	pg_uuid_t	lowest;			/* bounds of the scan, which looks at them for as long as it lasts */
+	pg_uuid_t	highest;
 	pg_uuid_t	id;
 	bool		ended;
 } Side;
@@ -93,14 +94,15 @@ seek(Side *side, pg_uuid_t highest, bool below)
 	ScanKeyData keys[3];
 	int			n = 0;
 
+	side->highest = highest;
 	if (side->tenant != NULL)
 		ScanKeyEntryInitialize(&keys[n++], 0, 1, BTEqualStrategyNumber, InvalidOid, side->index->rd_indcollation[0],
 							   F_TEXTEQ, PointerGetDatum(side->tenant));
 	ScanKeyInit(&keys[n++], side->id_column, BTGreaterEqualStrategyNumber, F_UUID_GE, UUIDPGetDatum(&side->lowest));
 	if (below)
-		ScanKeyInit(&keys[n++], side->id_column, BTLessStrategyNumber, F_UUID_LT, UUIDPGetDatum(&highest));
+		ScanKeyInit(&keys[n++], side->id_column, BTLessStrategyNumber, F_UUID_LT, UUIDPGetDatum(&side->highest));
 	else
-		ScanKeyInit(&keys[n++], side->id_column, BTLessEqualStrategyNumber, F_UUID_LE, UUIDPGetDatum(&highest));
+		ScanKeyInit(&keys[n++], side->id_column, BTLessEqualStrategyNumber, F_UUID_LE, UUIDPGetDatum(&side->highest));
 	index_rescan(side->scan, keys, n, NULL, 0);
 	step(side);
 }
